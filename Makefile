@@ -1,0 +1,49 @@
+# make demo    train a small 1-bit net and its float twin on real images (under a minute)
+# make test    all tests but the slow ones
+# make help    the rest
+PYTHON ?= python3
+VENV   := .venv
+READY  := $(VENV)/.ready
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench clean
+
+demo: $(READY)  ## train a small 1-bit net and its float twin on real images, side by side
+	$(BIN)/onebit demo
+
+test: $(READY)  ## all tests but the slow ones
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the slow tests
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## what the projection costs in a training step
+	$(BIN)/python benchmarks/training_step.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+help:
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+# torch first, and its CPU build: PyPI's default build for Linux brings gigabytes of CUDA packages along.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "onebit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+	@echo "making $(VENV) (the first time takes a minute or two) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt "torch==2.13.0+cpu" 2>/dev/null \
+	  || $(PIP) install -c constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
+	$(PIP) install -c constraints.txt -e ".[train,cli,dev]"
+	@touch $(READY)

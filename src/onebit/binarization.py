@@ -1,0 +1,249 @@
+"""Puts 1-bit convolutions in the place of a model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from onebit.convolution import QuantizedConv2d
+from onebit.layers import ProjectionConv2d
+from onebit.signs import RELUS, SignFlow
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+SkipRule = Callable[[str, nn.Conv2d], "bool | str | None"]
+
+# Each makes the layer that stands for a conv, with its parameters still to be carried over.
+METHODS: dict[str, type[ProjectionConv2d] | None] = {"pcnn": ProjectionConv2d, "float": None}
+
+
+@dataclass(frozen=True)
+class BinarizationReport:
+    """What `binarize` did: by name, the layers replaced, the ones skipped and why, the ReLUs changed."""
+
+    method: str
+    replaced: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    relus: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """A readable list."""
+        width = max((len(name) for name in (*self.replaced, *self.skipped, *self.relus)), default=0)
+        lines = [f"method {self.method}: {len(self.replaced)} convolutions replaced, {len(self.skipped)} skipped"]
+        lines += [f"  {name or '(model)':<{width}}  now {became}" for name, became in self.replaced.items()]
+        lines += [f"  {name or '(model)':<{width}}  skipped: {why}" for name, why in self.skipped.items()]
+        lines += [f"  {name:<{width}}  ReLU before a sign: {what}" for name, what in self.relus.items()]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def binarize(
+    model: ModuleType,
+    method: str = "pcnn",
+    *,
+    num_projections: int = 1,
+    activation_bits: int = 32,
+    skip: SkipRule | Iterable[str] | None = None,
+    relu_before_sign: Literal["remove", "prelu", "keep"] = "remove",
+    **options: Any,
+) -> ModuleType:
+    """Replace a model's convolutions by 1-bit ones, in place, and return the model.
+
+        model = onebit.binarize(torchvision.models.resnet18(weights="DEFAULT"))
+        print(onebit.binarization_report(model))
+
+    By default every `nn.Conv2d` is replaced but the first registered, the 1x1 and the depthwise ones. Trained
+    weights are carried over: with J = 1 the new layer computes a * sgn(weight); with J > 1 kernel C[o] is
+    weight[o*J], so that the model's function changes. Hooks, shared modules, shared weights, frozen weights,
+    device and dtype stay as they are.
+
+    method             'pcnn', or 'float', which leaves the model alone
+    num_projections    J; it must divide out_channels / groups of every replaced conv
+    activation_bits    32, or 1: the new layers take sgn of their input
+    skip               names or shell patterns ('layer4.*') of convs to leave alone as well, or a function
+                       (name, conv) -> True, a reason, or False, which then decides alone
+    relu_before_sign   what to do about a ReLU whose output feeds a 1-bit input, which would be +1 everywhere:
+                       'remove' takes it out where it feeds nothing else, and refuses otherwise; 'prelu' makes it
+                       a PReLU; 'keep' looks at nothing
+    options            of the new layers: lam, forward_w, w_init, scale, levels
+    """
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: use one of {', '.join(map(repr, METHODS))}")
+    if relu_before_sign not in {"remove", "prelu", "keep"}:
+        raise ValueError(f"relu_before_sign={relu_before_sign!r}: use 'remove', 'prelu' or 'keep'")
+    skipped = _skipped(model, skip)
+    layer_class = METHODS[method]
+    if layer_class is None:
+        skipped = {name: "method 'float'" for name, _ in _convs(model)}
+        return _with_report(model, BinarizationReport(method, skipped=skipped))
+    chosen = {name: conv for name, conv in _convs(model) if name not in skipped}
+    if not chosen:
+        raise ValueError(f"model has no convolution to replace: {_why_none(skipped)}")
+
+    c_of_weight: dict[int, nn.Parameter] = {}
+    new: dict[int, nn.Module] = {}
+    for name, conv in chosen.items():
+        try:
+            made = _replacement(
+                conv, layer_class, num_projections=num_projections, activation_bits=activation_bits, **options
+            )
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}" if name else str(error)) from error
+        made.C = c_of_weight.setdefault(id(conv.weight), made.C)
+        new[id(conv)] = made
+
+    relus: dict[str, str] = {}
+    if activation_bits == 1 and relu_before_sign != "keep":
+        new_relus = _revive(model, set(new), relu_before_sign)
+        became = {id_: "removed" if isinstance(m, nn.Identity) else "now PReLU" for id_, m in new_relus.items()}
+        relus = {name: became[id(module)] for name, module in model.named_modules() if id(module) in became}
+        new |= new_relus
+
+    notes: tuple[str, ...] = ()
+    if num_projections > 1:
+        notes = (f"num_projections={num_projections}: C[o] = weight[o*J], the function changed; train before use",)
+    report = BinarizationReport(
+        method, {name: repr(new[id(conv)]) for name, conv in chosen.items()}, skipped, relus, notes
+    )
+    return _with_report(_replace(model, new), report)
+
+
+def binarization_report(model: nn.Module) -> BinarizationReport:
+    """What `binarize` did to this model; for a model built otherwise, what it holds now."""
+    report = model.__dict__.get("_onebit_report")
+    if isinstance(report, BinarizationReport):
+        return report
+    layers = {name: repr(m) for name, m in model.named_modules() if isinstance(m, QuantizedConv2d)}
+    return BinarizationReport("as built", layers, {name: "nn.Conv2d" for name, _ in _convs(model)})
+
+
+def _default_reason(conv: nn.Conv2d, first: nn.Conv2d | None) -> str | None:
+    """Why a conv stays in full precision by default (the paper's practice), or None."""
+    if conv is first:
+        return "first convolution"
+    if conv.kernel_size == (1, 1):
+        return "1x1"
+    if conv.groups == conv.in_channels > 1:
+        return "depthwise"
+    return None
+
+
+def _convs(model: nn.Module) -> Iterable[tuple[str, nn.Conv2d]]:
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d))
+
+
+def _skipped(model: nn.Module, skip: SkipRule | Iterable[str] | None) -> dict[str, str]:
+    if isinstance(skip, str):
+        raise ValueError(f"skip={skip!r}: use a list of names, [{skip!r}]")
+    convs = dict(_convs(model))
+    patterns = () if skip is None or callable(skip) else tuple(skip)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in convs):
+            raise ValueError(f"skip={pattern!r}: no convolution has such a name; they are {', '.join(convs)}")
+    first = next(iter(convs.values()), None)
+    reasons: dict[str, str] = {}
+    for name, conv in convs.items():
+        if callable(skip):
+            answer = skip(name, conv)
+            reason = answer if isinstance(answer, str) else "skip" if answer else None
+        elif any(fnmatchcase(name, pattern) for pattern in patterns):
+            reason = "skip"
+        else:
+            reason = _default_reason(conv, first)
+        reason = reason or _unfit(conv)
+        if reason:
+            reasons[name] = reason
+    return reasons
+
+
+def _unfit(conv: nn.Conv2d) -> str | None:
+    """Why a conv can't be replaced without losing what it does."""
+    if isinstance(conv, nn.LazyConv2d):
+        return "LazyConv2d without weights yet: run the model once first"
+    if type(conv) is not nn.Conv2d:
+        return f"{type(conv).__name__}, a subclass of Conv2d with a forward pass of its own"
+    if "weight" not in conv._parameters:  # noqa: SLF001
+        return "its weight is computed by a hook (weight_norm, pruning): remove that first"
+    return None
+
+
+def _why_none(skipped: dict[str, str]) -> str:
+    if not skipped:
+        return "it holds no nn.Conv2d"
+    counts = {why: list(skipped.values()).count(why) for why in skipped.values()}
+    told = ", ".join(f"{count} x {why}" for why, count in counts.items())
+    return f"all {len(skipped)} were skipped ({told}); pass skip=lambda name, conv: ... to choose otherwise"
+
+
+def _replacement(conv: nn.Conv2d, layer_class: type[ProjectionConv2d], **options: Any) -> ProjectionConv2d:
+    weight = conv.weight
+    layer = layer_class(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        conv.stride,
+        conv.padding,
+        conv.dilation,
+        conv.groups,
+        conv.bias is not None,
+        conv.padding_mode,
+        weight.device,
+        weight.dtype,
+        **options,
+    )
+    with torch.no_grad():
+        layer.C.copy_(weight[:: layer.num_projections])
+    layer.C.requires_grad_(weight.requires_grad)
+    layer.W.requires_grad_(weight.requires_grad)
+    layer.register_parameter("bias", conv._parameters["bias"])  # noqa: SLF001 as a Parameter, to mypy too
+    layer.train(conv.training)
+    for key in vars(conv):
+        # The same dicts, so that the handles which users hold still remove their hooks.
+        if key.startswith(("_forward_hooks", "_forward_pre_hooks", "_backward", "_is_full_backward_hook")):
+            layer.__dict__[key] = conv.__dict__[key]
+    return layer
+
+
+def _revive(model: nn.Module, one_bit: set[int], how: str) -> dict[int, nn.Module]:
+    """What to put in the place of each ReLU that makes a 1-bit input dead, by the ReLU's id."""
+    like = next(module.weight for module in model.modules() if id(module) in one_bit)
+    flow = SignFlow(model, one_bit)
+    new: dict[int, nn.Module] = {}
+    while dead := flow.dead_inputs(removed=set(new)):
+        for conv, culprits in dead:
+            for node in culprits:
+                relu = flow.module_of(node)
+                if not isinstance(relu, RELUS):
+                    raise ValueError(
+                        f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so that its "
+                        f"sign is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which can be "
+                        f"replaced, or pass relu_before_sign='keep'"
+                    )
+                if how == "remove" and not flow.feeds_only_signs(relu):
+                    raise ValueError(
+                        f"{conv}: its 1-bit input comes from the ReLU {node.target} and is +1 everywhere, but that "
+                        f"ReLU feeds other layers too. Pass relu_before_sign='prelu' for a PReLU instead, or use a "
+                        f"net made for 1-bit inputs, such as onebit.models.resnet18(activation_bits=1)"
+                    )
+                new[id(relu)] = (
+                    nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
+                )
+    return new
+
+
+def _replace(model: ModuleType, new: dict[int, nn.Module]) -> ModuleType:
+    for module in list(model.modules()):
+        for name, child in list(module._modules.items()):  # noqa: SLF001 named_children would give a shared one once
+            if id(child) in new:
+                module._modules[name] = new[id(child)]  # noqa: SLF001 setattr would not do for a name like '0'
+    return new.get(id(model), model)  # type: ignore[return-value]
+
+
+def _with_report(model: ModuleType, report: BinarizationReport) -> ModuleType:
+    model.__dict__["_onebit_report"] = report
+    return model

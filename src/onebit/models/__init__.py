@@ -1,0 +1,11 @@
+"""The nets of the paper, each in float or with 1-bit convolutions.
+
+`width` is the paper's i, the channels of the first stage of the full-precision kernels; the tensors are
+width * num_projections wide. All take images (N, 3, H, W) unless `in_channels` says otherwise.
+"""
+
+from onebit.models.resnet import resnet18
+from onebit.models.vgg import vgg16
+from onebit.models.wrn import wrn22, wrn40
+
+__all__ = ["resnet18", "vgg16", "wrn22", "wrn40"]

@@ -1,0 +1,29 @@
+"""What the nets have in common."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def conv3x3(in_width: int, width: int, stride: int = 1) -> nn.Conv2d:
+    """3x3, padded so that stride 1 keeps the size; a norm follows, so there is no bias."""
+    return nn.Conv2d(in_width, width, 3, stride, padding=1, bias=False)
+
+
+def tensor_width(width: int, num_projections: int) -> int:
+    """The paper's i-wide net with J projections has tensors i*J wide."""
+    for name, value in (("width", width), ("num_projections", num_projections)):
+        if value < 1:
+            raise ValueError(f"{name}={value}: use at least 1")
+    return width * num_projections
+
+
+def initialize(net: nn.Module) -> None:
+    """He's normal initialisation of the convs, small normal for linear layers, zero for biases."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.01)
+        if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,114 @@
+"""Resnet18: the standard one in float, and the Bi-Real form for 1-bit convolutions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onebit.binarization import binarize
+from onebit.models.common import conv3x3, initialize, tensor_width
+
+
+class BasicBlock(nn.Module):
+    """The standard block: conv, BN, ReLU, conv, BN, add, ReLU."""
+
+    def __init__(self, in_width: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = conv3x3(in_width, width, stride), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = conv3x3(width, width), nn.BatchNorm2d(width)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_width != width:
+            self.shortcut = nn.Sequential(nn.Conv2d(in_width, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_width, H, W) to (N, width, H / stride, W / stride)."""
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+class BiRealUnit(nn.Module):
+    """One 3x3 conv with a shortcut of its own: conv, BN, PReLU, add. Two of them make a block.
+
+    A down-sampling shortcut averages 2x2 pixels, so that its full-precision 1x1 conv sees all of them.
+    """
+
+    def __init__(self, in_width: int, width: int, stride: int, prelu: Literal["before_add", "after_add"]) -> None:
+        super().__init__()
+        self.conv, self.norm = conv3x3(in_width, width, stride), nn.BatchNorm2d(width)
+        self.prelu = nn.PReLU(width)
+        self.prelu_after_add = prelu == "after_add"
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_width != width:
+            self.shortcut = nn.Sequential(
+                nn.AvgPool2d(stride, stride, ceil_mode=True),
+                nn.Conv2d(in_width, width, 1, bias=False),
+                nn.BatchNorm2d(width),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_width, H, W) to (N, width, H / stride, W / stride)."""
+        y = self.norm(self.conv(x))
+        if self.prelu_after_add:
+            after: Tensor = self.prelu(y + self.shortcut(x))
+            return after
+        before: Tensor = self.prelu(y) + self.shortcut(x)
+        return before
+
+
+class ResNet(nn.Module):
+    """7x7 stem, max pool, the given blocks, average pool, linear classifier."""
+
+    def __init__(self, blocks: list[nn.Module], width: int, num_classes: int, in_channels: int, relu: bool) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(in_channels, width, 7, 2, padding=3, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        # Before a sign there must be none; and 1-bit nets with float inputs keep the same form, so that their
+        # weights can be fine-tuned with 1-bit inputs.
+        self.relu = nn.ReLU() if relu else nn.Identity()
+        self.pool = nn.MaxPool2d(3, 2, padding=1)
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(8 * width, num_classes)
+        initialize(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_channels, H, W) to logits (N, num_classes)."""
+        x = self.blocks(self.pool(self.relu(self.norm(self.stem(x)))))
+        logits: Tensor = self.classifier(x.mean(dim=(2, 3)))
+        return logits
+
+
+def resnet18(
+    width: int = 64,
+    num_projections: int = 1,
+    method: str = "pcnn",
+    activation_bits: int = 32,
+    num_classes: int = 1000,
+    *,
+    in_channels: int = 3,
+    prelu: Literal["before_add", "after_add"] = "before_add",
+    **options: Any,
+) -> ResNet:
+    """Resnet18: method='float' is the standard net with ReLU, others have the Bi-Real form.
+
+    prelu     'before_add' | 'after_add': where PReLU stands in the Bi-Real form
+    options   of the 1-bit layers: lam, forward_w, w_init, scale, levels
+    """
+    if prelu not in {"before_add", "after_add"}:
+        raise ValueError(f"prelu={prelu!r}: use 'before_add' or 'after_add'")
+    wide = tensor_width(width, num_projections)
+    is_float = method == "float"
+    blocks: list[nn.Module] = []
+    in_width = wide
+    for stage, stage_width in enumerate((wide, 2 * wide, 4 * wide, 8 * wide)):
+        for block in range(2):
+            stride = 2 if stage > 0 and block == 0 else 1
+            if is_float:
+                blocks.append(BasicBlock(in_width, stage_width, stride))
+            else:
+                blocks.append(BiRealUnit(in_width, stage_width, stride, prelu))
+                blocks.append(BiRealUnit(stage_width, stage_width, 1, prelu))
+            in_width = stage_width
+    net = ResNet(blocks, wide, num_classes, in_channels, relu=is_float)
+    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)

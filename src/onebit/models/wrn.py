@@ -1,0 +1,114 @@
+"""WRN-22 and WRN-40: wide residual nets of pre-activation basic blocks, for 32 x 32 images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onebit.binarization import binarize
+from onebit.models.common import conv3x3, initialize, tensor_width
+
+
+class Block(nn.Module):
+    """BN, ReLU, 3x3 conv, BN, ReLU, dropout, 3x3 conv, and a shortcut round them all.
+
+    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1.
+    """
+
+    def __init__(self, in_width: int, width: int, stride: int, dropout: float, relu: bool) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(in_width)
+        self.relu1 = nn.ReLU() if relu else nn.Identity()
+        self.conv1 = conv3x3(in_width, width, stride)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.relu2 = nn.ReLU() if relu else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+        self.conv2 = conv3x3(width, width)
+        self.shortcut = nn.Conv2d(in_width, width, 1, stride, bias=False) if in_width != width else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A block that widens takes its shortcut from the activated input, as WRN does."""
+        activated = self.relu1(self.norm1(x))
+        y: Tensor = self.conv2(self.dropout(self.relu2(self.norm2(self.conv1(activated)))))
+        return y + (x if self.shortcut is None else self.shortcut(activated))
+
+
+class WRN(nn.Module):
+    """Stem, three stages of `blocks` blocks with widths i, 2i, 4i, and a linear classifier."""
+
+    def __init__(
+        self, blocks: int, width: int, num_classes: int, in_channels: int, dropout: float, relu: bool
+    ) -> None:
+        super().__init__()
+        self.stem = conv3x3(in_channels, width)
+        stages = []
+        in_width = width
+        for stage, stage_width in enumerate((width, 2 * width, 4 * width)):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                stages.append(Block(in_width, stage_width, stride, dropout, relu))
+                in_width = stage_width
+        self.blocks = nn.Sequential(*stages)
+        self.norm = nn.BatchNorm2d(in_width)
+        self.classifier = nn.Linear(in_width, num_classes)
+        initialize(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_channels, H, W) to logits (N, num_classes)."""
+        x = F.relu(self.norm(self.blocks(self.stem(x))))
+        logits: Tensor = self.classifier(x.mean(dim=(2, 3)))
+        return logits
+
+
+def _wrn(
+    blocks: int,
+    width: int,
+    num_projections: int,
+    method: str,
+    activation_bits: int,
+    num_classes: int,
+    in_channels: int,
+    dropout: float | None,
+    options: dict[str, Any],
+) -> WRN:
+    dropout = (0.3 if width >= 64 else 0.0) if dropout is None else dropout
+    wide = tensor_width(width, num_projections)
+    one_bit_input = method != "float" and activation_bits == 1
+    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu=not one_bit_input)
+    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+
+
+def wrn22(
+    width: int = 16,
+    num_projections: int = 1,
+    method: str = "pcnn",
+    activation_bits: int = 32,
+    num_classes: int = 10,
+    *,
+    in_channels: int = 3,
+    dropout: float | None = None,
+    **options: Any,
+) -> WRN:
+    """WRN-22 (with method='pcnn' the paper's PCNN-22): 3 blocks a stage.
+
+    dropout   between the convs of a block; None: 0.3 from width 64 on, as in the paper
+    options   of the 1-bit layers: lam, forward_w, w_init, scale, levels
+    """
+    return _wrn(3, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, options)
+
+
+def wrn40(
+    width: int = 16,
+    num_projections: int = 1,
+    method: str = "pcnn",
+    activation_bits: int = 32,
+    num_classes: int = 10,
+    *,
+    in_channels: int = 3,
+    dropout: float | None = None,
+    **options: Any,
+) -> WRN:
+    """WRN-40 (with method='pcnn' the paper's PCNN-40): 6 blocks a stage; arguments as for `wrn22`."""
+    return _wrn(6, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, options)
