@@ -58,6 +58,12 @@ def add_projection_gradients(
     process_group   'auto': delta is averaged over the group of the DistributedDataParallel that holds a
                     layer, so pass the wrapped model; a group: over that one; 'local': each process for itself
     """
+    served = {id(module) for attached in _ATTACHED.values() for module in attached.model.modules()}
+    if any(isinstance(module, ProjectionConv2d) and id(module) in served for module in model.modules()):
+        raise RuntimeError(
+            "discrete_backprop is attached to an optimizer of this model and adds L_P at its step: use either that or "
+            "add_projection_gradients"
+        )
     due = [_Due(name, layer, eta, group) for name, layer, group in _waiting_layers(model, process_group)]
     return _join(due, delta_scale=_delta_scale((d.layer for d in due), scaler), grad_scale=1.0, may_overflow=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import ReferenceType, WeakMethod, ref
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ class Delta:
     def __init__(self, C: Parameter, shape: tuple[int, ...]) -> None:
         self.C = C
         self.leaf = torch.zeros((), dtype=C.dtype, device=C.device).expand(shape).requires_grad_()
-        self.joined = False  # L_P is already in C.grad
+        self._joined: ReferenceType[Tensor] | None = None  # the C.grad that L_P was added to
         self.in_fp16 = False  # the last forward pass ran in float16, so gradients are probably scaled
         self._version = -1  # C.grad's version when we last saw it change
         self._backward_pass = -1
@@ -36,9 +37,9 @@ class Delta:
         wanted = C.requires_grad
         C.requires_grad_()
         self._handles = [
-            self.leaf.register_hook(self._before_accumulation),
-            C.register_hook(self._before_accumulation),
-            C.register_post_accumulate_grad_hook(self._note_version),
+            self.leaf.register_hook(_weakly(self._before_accumulation)),
+            C.register_hook(_weakly(self._before_accumulation)),
+            C.register_post_accumulate_grad_hook(_weakly(self._note_version)),
         ]
         C.requires_grad_(wanted)
 
@@ -51,7 +52,8 @@ class Delta:
         """Go on from `old` after `fn` (a change of device, dtype or layout) was applied to C and C.grad."""
         if old.leaf.grad is not None:
             self.leaf.grad = fn(old.leaf.grad)
-        self.joined, self.in_fp16 = old.joined, old.in_fp16
+        self.in_fp16 = old.in_fp16
+        self._joined = ref(self.C.grad) if old.joined and self.C.grad is not None else None
         self._note_version(self.C)
 
     def read(self) -> Tensor | None:
@@ -59,10 +61,22 @@ class Delta:
         self._drop_if_ended()
         return None if self.leaf.grad is None else self.leaf.grad.detach()
 
+    @property
+    def joined(self) -> bool:
+        """Whether L_P is already in C.grad: nothing happened since, or more was added to the same gradient.
+
+        Not just 'since no backward came': DDP gives a layer that this process did not use a gradient without any,
+        and may write it into the tensor that held the last one.
+        """
+        grad = self.C.grad
+        if grad is None or self._joined is None or self._joined() is not grad:
+            return False
+        return self.leaf.grad is not None or grad._version == self._version  # noqa: SLF001
+
     def set_joined(self) -> None:
         """L_P has been added to C.grad: delta has done its work."""
         self.leaf.grad = None
-        self.joined = True
+        self._joined = None if self.C.grad is None else ref(self.C.grad)
         self._note_version(self.C)
 
     def _before_accumulation(self, _grad: Tensor) -> None:
@@ -84,4 +98,16 @@ class Delta:
         # asked, because a gradient can be zero of itself (every weight outside the mask) while delta is not.
         if grad is None or (grad._version != self._version and not grad.any()):  # noqa: SLF001
             self.leaf.grad = None
-            self.joined = False
+            self._joined = None
+
+
+def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """A hook that does not keep its owner alive: tensors hold their hooks where Python's collector can't see."""
+    weak = WeakMethod(method)
+
+    def hook(tensor: Tensor) -> None:
+        alive = weak()
+        if alive is not None:
+            alive(tensor)
+
+    return hook

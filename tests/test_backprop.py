@@ -1,0 +1,549 @@
+"""After discrete_backprop or add_projection_gradients, .grad is that of L_S + L_P: in every kind of loop."""
+
+import copy
+import gc
+import math
+import weakref
+
+import oracle
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import onebit
+from onebit import ProjectionConv2d
+
+LAM, ETA = 0.05, 0.3
+
+
+def small_net(activation_bits=32, **options):
+    """Two projection layers, no batch statistics, float64."""
+    options = {"lam": LAM, "num_projections": 2, "activation_bits": activation_bits} | options
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        nn.Tanh(),
+        ProjectionConv2d(4, 6, 3, **options),
+        nn.Tanh(),
+        ProjectionConv2d(6, 4, 2, **options),
+        nn.Flatten(),
+        nn.LazyLinear(3),
+    ).double()
+
+
+@pytest.fixture
+def batch():
+    return torch.randn(6, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (6,))
+
+
+@pytest.fixture
+def net(batch):
+    net = small_net()
+    net(batch[0])
+    return net
+
+
+def loss_of(net, batch):
+    return nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+
+def projections(net):
+    return [layer for layer in net.modules() if isinstance(layer, ProjectionConv2d)]
+
+
+def expected_gradients(net, batch, eta=ETA, clip=None):
+    """L_S by autograd on a copy, with delta = dL_S/dD; L_P by the oracle's loops on top of it."""
+    twin = copy.deepcopy(net)
+    loss_of(twin, batch).backward()
+    deltas = [layer._delta.read().numpy() for layer in projections(twin)]
+    if clip is not None:
+        nn.utils.clip_grad_norm_(twin.parameters(), clip)
+    total = 0.0
+    for layer, delta in zip(projections(twin), deltas, strict=True):
+        C, W, how = layer.C.detach().numpy(), layer.W.detach().numpy(), layer.projection
+        shaped = delta.reshape(C.shape[0], W.shape[0], *C.shape[1:])
+        loss, grad_C, grad_W = oracle.projection_gradients(
+            shaped, C, W, layer.lam, eta, how.levels, how.scale, how.forward_w
+        )
+        total += loss
+        layer.C.grad += torch.from_numpy(grad_C)
+        layer.W.grad += torch.from_numpy(grad_W)
+    return total, [p.grad for p in twin.parameters()]
+
+
+def assert_gradients(net, expected, rtol=1e-10):
+    for (name, p), gradient in zip(net.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=rtol, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def sgd(net, lr=ETA, **options):
+    return torch.optim.SGD(net.parameters(), lr=lr, **options)
+
+
+def test_by_hand(net, batch):
+    total, expected = expected_gradients(net, batch)
+    loss_of(net, batch).backward()
+    loss_p = onebit.add_projection_gradients(net, ETA)
+    assert float(loss_p) == pytest.approx(total, rel=1e-12)
+    assert not loss_p.requires_grad
+    assert_gradients(net, expected)
+
+
+@given(
+    st.sampled_from([1, 32]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([2, 3]),
+    st.sampled_from(["layer", "kernel"]),
+    st.sampled_from(["elementwise", "mean"]),
+    st.sampled_from([None, "normal"]),
+    st.integers(0, 2**31),
+)
+def test_by_hand_with_every_option(activation_bits, J, levels, scale, forward_w, w_init, seed):
+    torch.manual_seed(seed)
+    net = small_net(
+        activation_bits, num_projections=J, levels=levels, scale=scale, forward_w=forward_w, w_init=w_init
+    )
+    batch = torch.randn(2, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (2,))
+    net(batch[0])
+    total, expected = expected_gradients(net, batch)
+    loss_of(net, batch).backward()
+    assert float(onebit.add_projection_gradients(net, ETA)) == pytest.approx(total, rel=1e-9)
+    assert_gradients(net, expected, rtol=1e-7)
+
+
+def test_at_the_step(net, batch):
+    total, expected = expected_gradients(net, batch)
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer = sgd(net)
+    attached = onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    optimizer.step()
+    assert float(attached.projection_loss) == pytest.approx(total, rel=1e-12)
+    for p, start, gradient in zip(net.parameters(), before, expected, strict=True):
+        torch.testing.assert_close(p.detach(), start - ETA * gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_with_a_closure(net, batch):
+    total, expected = expected_gradients(net, batch)
+    loss_s = loss_of(net, batch).item()
+    for as_keyword in (False, True):
+        trained = copy.deepcopy(net)
+        optimizer = sgd(trained)
+        onebit.discrete_backprop(trained, optimizer)
+
+        def closure(trained=trained, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = loss_of(trained, batch)
+            loss.backward()
+            return loss
+
+        returned = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
+        assert float(returned) == pytest.approx(loss_s + total, rel=1e-12)
+        assert_gradients(trained, expected)
+
+
+def test_lbfgs_calls_its_closure_often(net, batch):
+    """Each call drops, computes and joins anew; the loss it minimises is L_S + L_P."""
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.05, max_iter=5)
+    onebit.discrete_backprop(net, optimizer)
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(net, batch)
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    optimizer.step(closure)
+    assert len(losses) > 1
+
+
+def test_with_several_groups(net, batch):
+    """eta is the learning rate of the group that holds this layer's C."""
+    first, second = projections(net)
+    rest = [p for p in net.parameters() if p is not first.C and p is not second.C]
+    groups = [{"params": [first.C], "lr": 0.5}, {"params": [second.C], "lr": 0.02}, {"params": rest, "lr": 0.9}]
+    _, at_half = expected_gradients(net, batch, eta=0.5)
+    _, at_small = expected_gradients(net, batch, eta=0.02)
+    names = [name for name, _ in net.named_parameters()]
+    optimizer = torch.optim.SGD(groups)
+    onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    optimizer.step()
+    torch.testing.assert_close(first.C.grad, at_half[names.index("2.C")])
+    torch.testing.assert_close(first.W.grad, at_half[names.index("2.W")])
+    torch.testing.assert_close(second.C.grad, at_small[names.index("4.C")])
+    torch.testing.assert_close(second.W.grad, at_small[names.index("4.W")])
+
+
+def test_with_an_optimizer_for_each_layer(net, batch):
+    _, expected = expected_gradients(net, batch)
+    first, second = projections(net)
+    one, two = torch.optim.SGD([first.C], ETA), torch.optim.SGD([second.C], ETA)
+    onebit.discrete_backprop(net, one)
+    onebit.discrete_backprop(net, two)
+    loss_of(net, batch).backward()
+    one.step()
+    two.step()
+    assert_gradients(net, expected)
+
+
+def test_eta_follows_the_schedule(net, batch):
+    optimizer = sgd(net, lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+    attached = onebit.discrete_backprop(net, optimizer)
+    for _ in range(3):
+        total, _ = expected_gradients(net, batch, eta=optimizer.param_groups[0]["lr"])
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        optimizer.step()
+        schedule.step()
+        assert float(attached.projection_loss) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_two_micro_batches_are_one_batch(net, batch, set_to_none):
+    whole, halves = copy.deepcopy(net), copy.deepcopy(net)
+    images, labels = batch
+    for trained, parts in ((whole, [slice(0, 6)]), (halves, [slice(0, 3), slice(3, 6)])):
+        optimizer = sgd(trained, momentum=0.9, weight_decay=0.01)
+        onebit.discrete_backprop(trained, optimizer)
+        for _ in range(5):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            for part in parts:
+                (loss_of(trained, (images[part], labels[part])) / len(parts)).backward()
+            optimizer.step()
+    for p, q in zip(whole.parameters(), halves.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-11, atol=1e-13)
+
+
+def test_clipping_is_of_the_task_alone(net, batch):
+    _, expected = expected_gradients(net, batch, clip=1e-2)
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1e-2)
+    optimizer.step()
+    assert_gradients(net, expected)
+
+
+def test_compiled_net(net, batch):
+    torch._dynamo.reset()
+    _, expected = expected_gradients(net, batch)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    optimizer = sgd(net)
+    onebit.discrete_backprop(compiled, optimizer)
+    loss_of(compiled, batch).backward()
+    optimizer.step()
+    assert_gradients(net, expected)
+
+
+def test_frozen_parts(net, batch):
+    """A frozen C takes no part; a frozen W is not moved, but its L_P still moves C."""
+    first, second = projections(net)
+    first.C.requires_grad_(False)
+    second.W.requires_grad_(False)
+    twin = copy.deepcopy(net)
+    loss_of(twin, batch).backward()
+    delta = projections(twin)[1]._delta.read().numpy()
+    C, W = second.C.detach().numpy(), second.W.detach().numpy()
+    shaped = delta.reshape(C.shape[0], W.shape[0], *C.shape[1:])
+    _, grad_C, _ = oracle.projection_gradients(shaped, C, W, LAM, ETA)
+    loss_of(net, batch).backward()
+    task_W = first.W.grad.clone()
+    onebit.add_projection_gradients(net, ETA)
+    assert first.C.grad is None
+    assert torch.equal(first.W.grad, task_W)
+    assert second.W.grad is None
+    torch.testing.assert_close(second.C.grad, projections(twin)[1].C.grad + torch.from_numpy(grad_C))
+
+
+def test_tied_kernels_get_both_layers_losses(batch):
+    net = small_net()
+    net.add_module("6", nn.Identity())
+    first = net[2]
+    net[4] = ProjectionConv2d(4, 6, 3, num_projections=2, lam=LAM, dtype=torch.float64)
+    net[4].C = first.C
+    net[3] = nn.Sequential(nn.Tanh(), nn.Conv2d(6, 4, 1, dtype=torch.float64))
+    net[5] = nn.Sequential(nn.Flatten(), nn.LazyLinear(3, dtype=torch.float64))
+    net(batch[0])
+    loss_of(net, batch).backward()
+    deltas = [layer._delta.read().numpy().reshape(3, 2, 4, 3, 3) for layer in (first, net[4])]
+    task = first.C.grad.clone()
+    onebit.add_projection_gradients(net, ETA)
+    parts = [
+        oracle.projection_gradients(d, first.C.detach().numpy(), layer.W.detach().numpy(), LAM, ETA)[1]
+        for d, layer in zip(deltas, (first, net[4]), strict=True)
+    ]
+    torch.testing.assert_close(first.C.grad, task + torch.from_numpy(parts[0] + parts[1]))
+
+
+def test_a_discarded_backward_leaves_nothing(net, batch):
+    other = torch.randn_like(batch[0]), batch[1]
+    _, expected = expected_gradients(net, batch)
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    loss_of(net, other).backward()
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+    assert_gradients(net, expected)
+
+
+def test_by_hand_beside_the_hook_is_an_error(net, batch):
+    optimizer = sgd(net)
+    attached = onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    with pytest.raises(RuntimeError, match="attached to an optimizer of this model.*use either"):
+        onebit.add_projection_gradients(net, ETA)
+    attached.remove()
+    onebit.add_projection_gradients(net, ETA)
+
+
+def test_by_hand_and_then_the_hook_in_one_step_is_an_error(net, batch):
+    loss_of(net, batch).backward()
+    onebit.add_projection_gradients(net, ETA)
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    before = [p.detach().clone() for p in net.parameters()]
+    with pytest.raises(RuntimeError, match=r"2: its gradients hold L_P already.*either discrete_backprop or"):
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()  # and zero_grad mends it
+
+
+def test_by_hand_twice_is_an_error(net, batch):
+    loss_of(net, batch).backward()
+    onebit.add_projection_gradients(net, ETA)
+    with pytest.raises(RuntimeError, match="hold L_P already"):
+        onebit.add_projection_gradients(net, ETA)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_second_step_by_hand(net, batch, set_to_none):
+    """What was joined is forgotten with the gradient, however it is dropped."""
+    for _ in range(2):
+        net.zero_grad(set_to_none=set_to_none)
+        total, expected = expected_gradients(net, batch)
+        loss_of(net, batch).backward()
+        assert float(onebit.add_projection_gradients(net, ETA)) == pytest.approx(total, rel=1e-12)
+        assert_gradients(net, expected)
+
+
+def test_a_step_without_zero_grad_is_an_error(net, batch):
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    optimizer.step()
+    loss_of(net, batch).backward()
+    with pytest.raises(RuntimeError, match="zero_grad"):
+        optimizer.step()
+
+
+def test_attaching_twice_is_an_error_until_removed(net, batch):
+    optimizer = sgd(net)
+    attached = onebit.discrete_backprop(net, optimizer)
+    with pytest.raises(RuntimeError, match="attached to this optimizer already"):
+        onebit.discrete_backprop(net, optimizer)
+    attached.remove()
+    loss_of(net, batch).backward()
+    task = [p.grad.clone() for p in net.parameters()]
+    optimizer.step()
+    assert all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), task, strict=True))
+    onebit.discrete_backprop(net, optimizer)
+
+
+def test_attachment_dies_with_its_optimizer(net):
+    optimizer = sgd(net)
+    gone = weakref.ref(optimizer)
+    onebit.discrete_backprop(net, optimizer)
+    del optimizer
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_optimizer_of_another_model_is_refused(net):
+    with pytest.raises(ValueError, match="make it after binarize"):
+        onebit.discrete_backprop(net, sgd(copy.deepcopy(net)))
+
+
+def test_a_model_without_projection_layers_is_left_alone():
+    model = nn.Linear(2, 1)
+    optimizer = sgd(model)
+    attached = onebit.discrete_backprop(model, optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert float(attached.projection_loss) == 0.0
+
+
+def test_a_gradient_without_delta_is_an_error(net, batch):
+    loss_of(net, batch).backward(inputs=list(net.parameters()))
+    with pytest.raises(RuntimeError, match="left no delta"):
+        onebit.add_projection_gradients(net, ETA)
+
+
+def test_a_step_before_any_backward_does_nothing(net):
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    before = copy.deepcopy(net.state_dict())
+    optimizer.step()
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_non_finite_gradients_stop_before_the_step(net, batch):
+    optimizer = sgd(net)
+    onebit.discrete_backprop(net, optimizer)
+    before = copy.deepcopy(net.state_dict())
+    (loss_of(net, batch) * math.inf).backward()
+    with pytest.raises(ValueError, match=r"gradient at 2's quantised kernels holds .* non-finite"):
+        optimizer.step()
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_large_lam_pulls_W_o_C_onto_omega():
+    """With L_P alone, W_j o C goes to +-a, from both sides of 0."""
+    layer = ProjectionConv2d(3, 4, 3, num_projections=2, lam=1.0)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
+    onebit.discrete_backprop(layer, optimizer)
+
+    def distance():
+        a = layer.C.detach().abs().mean()
+        product = layer.W.detach()[None, :, None] * layer.C.detach()[:, None]
+        return float((product.abs() - a).abs().max() / a)
+
+    start = distance()
+    for _ in range(600):
+        optimizer.zero_grad()
+        (layer(torch.ones(1, 3, 3, 3)) * 0).sum().backward()
+        optimizer.step()
+    assert start > 0.5
+    assert distance() < 0.01
+
+
+@pytest.mark.parametrize("unscale_first", [False, True])
+def test_grad_scaler_passed_is_exact(batch, unscale_first):
+    """Scaling by a power of two is exact, so the step must be that without a scaler, bit for bit."""
+    plain = small_net().float()
+    images, labels = batch[0].float(), batch[1]
+    plain(images)
+    scaled = copy.deepcopy(plain)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    one, two = sgd(plain), sgd(scaled)
+    onebit.discrete_backprop(plain, one)
+    onebit.discrete_backprop(scaled, two, scaler=scaler)
+    for _ in range(3):
+        one.zero_grad()
+        two.zero_grad()
+        loss_of(plain, (images, labels)).backward()
+        one.step()
+        scaler.scale(loss_of(scaled, (images, labels))).backward()
+        if unscale_first:
+            scaler.unscale_(two)
+        scaler.step(two)
+        scaler.update()
+        for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
+            assert torch.equal(p, q)
+
+
+def test_grad_scaler_with_a_fused_optimizer_is_exact(batch):
+    """A fused optimizer unscales inside its kernel, after our hook."""
+    plain = small_net().float()
+    images, labels = batch[0].float(), batch[1]
+    plain(images)
+    scaled = copy.deepcopy(plain)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    one, two = sgd(plain, fused=True), sgd(scaled, fused=True)
+    onebit.discrete_backprop(plain, one)
+    onebit.discrete_backprop(scaled, two, scaler=scaler)
+    for _ in range(3):
+        one.zero_grad()
+        two.zero_grad()
+        loss_of(plain, (images, labels)).backward()
+        one.step()
+        scaler.scale(loss_of(scaled, (images, labels))).backward()
+        scaler.step(two)
+        scaler.update()
+    for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_overflow_skips_the_step(batch, fused):
+    net = small_net().float()
+    images, labels = batch[0].float(), batch[1]
+    net(images)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer = sgd(net, fused=fused)
+    onebit.discrete_backprop(net, optimizer, scaler=scaler)
+    before = copy.deepcopy(net.state_dict())
+    (scaler.scale(loss_of(net, (images, labels))) * math.inf).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+    assert scaler.get_scale() == 2.0**9
+    optimizer.zero_grad()
+    scaler.scale(loss_of(net, (images, labels))).backward()
+    scaler.step(optimizer)
+    assert not all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_grad_scaler_not_passed_is_refused(batch, fused):
+    net = small_net().float()
+    images, labels = batch[0].float(), batch[1]
+    net(images)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer = sgd(net, fused=fused)
+    onebit.discrete_backprop(net, optimizer)
+    scaler.scale(loss_of(net, (images, labels))).backward()
+    with pytest.raises(RuntimeError, match="called by a GradScaler.*pass scaler="):
+        scaler.step(optimizer)
+
+
+def test_fp16_autocast_needs_the_scaler_by_hand_too(batch):
+    net = small_net().float()
+    images, labels = batch[0].float(), batch[1]
+    net(images)
+    with torch.autocast("cpu", torch.float16):
+        loss = loss_of(net, (images, labels))
+    loss.backward()
+    with pytest.raises(RuntimeError, match="float16 needs a GradScaler"):
+        onebit.add_projection_gradients(net, ETA)
+    onebit.add_projection_gradients(net, ETA, scaler=torch.amp.GradScaler("cpu", enabled=False))
+
+
+def test_parameter_groups():
+    net = onebit.models.wrn22(4, num_projections=2)
+    groups = {g["name"]: g for g in onebit.parameter_groups(net, lr=0.2, weight_decay=5e-4)}
+    assert list(groups) == ["kernels", "projections", "others"]
+    assert groups["kernels"]["lr"] == groups["others"]["lr"] == 0.2
+    assert groups["projections"]["lr"] == pytest.approx(0.02)
+    assert groups["projections"]["weight_decay"] == 0.0
+    assert groups["kernels"]["weight_decay"] == groups["others"]["weight_decay"] == 5e-4
+    assert {id(p) for p in groups["kernels"]["params"]} == {id(layer.C) for layer in projections(net)}
+    assert {id(p) for p in groups["projections"]["params"]} == {id(layer.W) for layer in projections(net)}
+    everything = [id(p) for g in groups.values() for p in g["params"]]
+    assert sorted(everything) == sorted(id(p) for p in net.parameters())
+    torch.optim.SGD(list(groups.values()), momentum=0.9)
+
+
+def test_parameter_groups_options():
+    net = onebit.models.wrn22(4)
+    net.stem.weight.requires_grad_(False)
+    made = onebit.parameter_groups(
+        net, 0.1, lr_w=0.5, weight_decay=1e-3, decay_kernels=False, decay_norm_and_bias=False
+    )
+    groups = {g["name"]: g for g in made}
+    assert groups["projections"]["lr"] == 0.5
+    assert groups["kernels"]["weight_decay"] == groups["vectors"]["weight_decay"] == 0.0
+    assert all(p.ndim < 2 for p in groups["vectors"]["params"])
+    assert all(p is not net.stem.weight for g in made for p in g["params"])
+    for wrong in ({"lr": -1}, {"lr_w": math.nan}, {"weight_decay": -0.1}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+            onebit.parameter_groups(net, **wrong)
+    with pytest.raises(ValueError, match="nothing to train"):
+        onebit.parameter_groups(nn.ReLU())

@@ -1,0 +1,150 @@
+"""delta lives exactly as long as C.grad: every way in which gradients are dropped, kept or scaled."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from onebit import ProjectionConv2d
+
+
+@pytest.fixture
+def layer():
+    return ProjectionConv2d(2, 4, 3, num_projections=2)
+
+
+def backward(layer, seed=1):
+    x = torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(seed))
+    layer(x).square().sum().backward()
+
+
+def delta_of(layer, seed=1):
+    """delta of one backward, measured on a layer without history."""
+    other = ProjectionConv2d(2, 4, 3, num_projections=2)
+    other.load_state_dict(layer.state_dict())
+    backward(other, seed)
+    return other._delta.read()
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda layer: layer.zero_grad(),
+        lambda layer: layer.zero_grad(set_to_none=False),
+        lambda layer: torch.optim.SGD(layer.parameters(), 0.1).zero_grad(),
+        lambda layer: torch.optim.SGD([layer.C], 0.1).zero_grad(set_to_none=False),
+        lambda layer: setattr(layer.C, "grad", None),
+        lambda layer: layer.C.grad.zero_(),
+        lambda layer: layer.C.grad.mul_(0),
+    ],
+)
+def test_dropping_the_gradient_drops_delta(layer, drop):
+    backward(layer, seed=1)
+    drop(layer)
+    backward(layer, seed=2)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, seed=2), rtol=0, atol=0)
+    drop(layer)
+    assert layer._delta.read() is None
+
+
+def test_two_backwards_add_up(layer):
+    backward(layer, seed=1)
+    backward(layer, seed=2)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, 1) + delta_of(layer, 2))
+
+
+def test_scaling_the_gradient_leaves_delta(layer):
+    """Clipping is of C.grad; delta is still dL_S/dC_hat."""
+    backward(layer)
+    torch.nn.utils.clip_grad_norm_(layer.parameters(), 1e-3)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer), rtol=0, atol=0)
+    backward(layer, seed=2)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, 1) + delta_of(layer, 2))
+
+
+def test_a_gradient_that_is_zero_of_itself_keeps_its_delta():
+    """Every weight outside the mask: dL_S/dC = 0, yet delta is not, and accumulates."""
+    layer = ProjectionConv2d(2, 4, 3, num_projections=2)
+    with torch.no_grad():
+        layer.C.fill_(5.0)
+    backward(layer, seed=1)
+    backward(layer, seed=2)
+    assert not layer.C.grad.any()
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, 1) + delta_of(layer, 2))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_autograd_grad_leaves_nothing_behind(layer, dropped):
+    """torch.autograd.grad changes no .grad, so it must change no delta."""
+    if not dropped:
+        backward(layer)
+    x = torch.randn(1, 2, 5, 5, requires_grad=True)
+    torch.autograd.grad(layer(x).sum(), [layer.C, layer.W, x])
+    torch.autograd.grad(layer(x).sum(), [x])
+    if dropped:
+        assert layer._delta.read() is None
+        backward(layer)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer), rtol=0, atol=0)
+
+
+def test_forward_twice_then_drop_between_the_backwards(layer):
+    """Both graphs exist before the first gradient is dropped."""
+    x1, x2 = torch.randn(1, 2, 5, 5), torch.randn(1, 2, 5, 5)
+    y1, y2 = layer(x1), layer(x2)
+    y1.square().sum().backward()
+    layer.zero_grad()
+    y2.square().sum().backward()
+    mine = layer._delta.read().clone()
+    layer.zero_grad()
+    layer(x2).square().sum().backward()
+    torch.testing.assert_close(mine, layer._delta.read(), rtol=0, atol=0)
+
+
+def test_a_backward_that_failed_half_way_leaves_nothing(layer):
+    x = torch.randn(1, 2, 5, 5)
+
+    def fail(_grad):
+        raise RuntimeError("out of memory")
+
+    handle = layer.C.register_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        layer(x).square().sum().backward()
+    handle.remove()
+    assert layer._delta.read() is None
+    backward(layer)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer), rtol=0, atol=0)
+
+
+def test_freezing_and_thawing(layer):
+    backward(layer)
+    layer.zero_grad()
+    layer.C.requires_grad_(False)
+    backward(layer)
+    assert layer.C.grad is None
+    assert layer._delta.read() is None
+    layer.C.requires_grad_()
+    backward(layer, seed=2)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, 2), rtol=0, atol=0)
+
+
+def test_without_a_projection_loss_no_delta_is_kept():
+    layer = ProjectionConv2d(2, 4, 3, num_projections=2, lam=0.0)
+    backward(layer)
+    assert layer._delta.leaf.grad is None
+
+
+def test_the_leaf_takes_no_memory_and_is_no_parameter(layer):
+    assert layer._delta.leaf.untyped_storage().nbytes() == 4
+    assert {name for name, _ in layer.named_parameters()} == {"C", "W"}
+    assert not list(layer.buffers())
+
+
+def test_layers_are_freed():
+    layer = ProjectionConv2d(2, 4, 3, num_projections=2)
+    backward(layer)
+    layer.double()
+    gone = [weakref.ref(thing) for thing in (layer, layer._delta, layer._delta.leaf, layer.C)]
+    del layer
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 4
