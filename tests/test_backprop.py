@@ -5,7 +5,6 @@ import gc
 import math
 import weakref
 
-import oracle
 import pytest
 import torch
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import onebit
+import oracle
 from onebit import ProjectionConv2d
 
 LAM, ETA = 0.05, 0.3
@@ -139,7 +139,7 @@ def test_with_a_closure(net, batch):
             return loss
 
         returned = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
-        assert float(returned) == pytest.approx(loss_s + total, rel=1e-12)
+        assert returned.item() == pytest.approx(loss_s + total, rel=1e-12)
         assert_gradients(trained, expected)
 
 

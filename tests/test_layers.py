@@ -5,13 +5,13 @@ import io
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import oracle
 from onebit import ProjectionConv2d
 from onebit.convolution import binarize_activation
 
@@ -44,7 +44,9 @@ def layers(draw):
         layer.C.normal_(0, draw(st.sampled_from([0.3, 2.0])))
         layer.C.view(-1)[0] = 0.0
         layer.C.view(-1)[-1] = -0.0
-    x = torch.randn(draw(st.integers(1, 2)), in_channels, size + draw(st.integers(0, 3)), size + 1, dtype=torch.float64)
+    x = torch.randn(
+        draw(st.integers(1, 2)), in_channels, size + draw(st.integers(0, 3)), size + 1, dtype=torch.float64
+    )
     x.view(-1)[0] = 0.0
     return layer, x.requires_grad_()
 
@@ -303,7 +305,10 @@ def test_layer_works_in_functional_call_without_delta():
     ("arguments", "words"),
     [
         ({"out_channels": 6, "num_projections": 4}, ["num_projections=4", "6 / 1 = 6"]),
-        ({"out_channels": 6, "groups": 3, "in_channels": 3, "num_projections": 3}, ["num_projections=3", "6 / 3 = 2"]),
+        (
+            {"out_channels": 6, "groups": 3, "in_channels": 3, "num_projections": 3},
+            ["num_projections=3", "6 / 3 = 2"],
+        ),
         ({"num_projections": 0}, ["num_projections=0"]),
         ({"activation_bits": 8}, ["activation_bits=8", "1 or 32", "export"]),
         ({"lam": -1e-4}, ["lam=-0.0001", ">= 0"]),

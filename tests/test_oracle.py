@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+
 import oracle
 
 
@@ -15,9 +16,7 @@ def test_oracle_imports_nothing_of_ours():
 def test_by_hand():
     C = np.array([[[[2.0, -1.0]]]])  # one kernel, one plane, 1 x 2: a = 1.5
     W = np.array([[[1.0, 0.5]], [[-1.0, 3.0]]])
-    np.testing.assert_array_equal(
-        oracle.quantize(C, W), np.array([[[[[1.5, -1.5]]], [[[-1.5, -1.5]]]]])
-    )
+    np.testing.assert_array_equal(oracle.quantize(C, W), np.array([[[[[1.5, -1.5]]], [[[-1.5, -1.5]]]]]))
     delta = np.array([[[[[10.0, 20.0]]], [[[30.0, 40.0]]]]])
     # W o C: [2, -0.5] and [-2, -3]; only -0.5 is within 1, so only delta = 20 passes.
     grad_C, grad_W = oracle.task_gradients(delta, C, W)

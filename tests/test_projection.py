@@ -3,12 +3,12 @@
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oracle
 from onebit import projection as pj
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 0.5, -2.0]

@@ -61,8 +61,8 @@ def add_projection_gradients(
     served = {id(module) for attached in _ATTACHED.values() for module in attached.model.modules()}
     if any(isinstance(module, ProjectionConv2d) and id(module) in served for module in model.modules()):
         raise RuntimeError(
-            "discrete_backprop is attached to an optimizer of this model and adds L_P at its step: use either that or "
-            "add_projection_gradients"
+            "discrete_backprop is attached to an optimizer of this model and adds L_P at its step: use either that "
+            "or add_projection_gradients"
         )
     due = [_Due(name, layer, eta, group) for name, layer, group in _waiting_layers(model, process_group)]
     return _join(due, delta_scale=_delta_scale((d.layer for d in due), scaler), grad_scale=1.0, may_overflow=False)
@@ -179,7 +179,8 @@ _HOW_SCALED = (
 @torch.no_grad()
 def _join(due: list[_Due], *, delta_scale: float, grad_scale: float, may_overflow: bool) -> Tensor:
     """All of L_P is computed before any of it is added: an error leaves every gradient as it was."""
-    deltas = _averaged(due, [_delta(d) / delta_scale for d in due])
+    deltas = [_delta(d) if delta_scale == 1 else _delta(d) / delta_scale for d in due]
+    deltas = _averaged(due, deltas)
     of_layers = []
     for (_, layer, eta, _), delta in zip(due, deltas, strict=True):
         stacked = pj.separate(delta, layer.num_projections)

@@ -220,9 +220,9 @@ def _revive(model: nn.Module, one_bit: set[int], how: str) -> dict[int, nn.Modul
                 relu = flow.module_of(node)
                 if not isinstance(relu, RELUS):
                     raise ValueError(
-                        f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so that its "
-                        f"sign is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which can be "
-                        f"replaced, or pass relu_before_sign='keep'"
+                        f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so "
+                        f"that its sign is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which "
+                        f"can be replaced, or pass relu_before_sign='keep'"
                     )
                 if how == "remove" and not flow.feeds_only_signs(relu):
                     raise ValueError(
@@ -230,9 +230,7 @@ def _revive(model: nn.Module, one_bit: set[int], how: str) -> dict[int, nn.Modul
                         f"ReLU feeds other layers too. Pass relu_before_sign='prelu' for a PReLU instead, or use a "
                         f"net made for 1-bit inputs, such as onebit.models.resnet18(activation_bits=1)"
                     )
-                new[id(relu)] = (
-                    nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
-                )
+                new[id(relu)] = nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
     return new
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from onebit.projection import sgn
 
-Size = int | tuple[int, int]
+Size = int | tuple[int, ...]
 
 
 class _Sign(torch.autograd.Function):
@@ -124,4 +124,4 @@ def _pair(name: str, size: Size, least: int) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or min(pair) < least:
         raise ValueError(f"{name}={size!r}: use a number or a pair of numbers of at least {least}")
-    return pair
+    return pair[0], pair[1]

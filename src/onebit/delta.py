@@ -48,12 +48,12 @@ class Delta:
         for handle in self._handles:
             handle.remove()
 
-    def take_over(self, old: Delta, fn: Callable[[Tensor], Tensor]) -> None:
+    def take_over(self, old: Delta, was_joined: bool, fn: Callable[[Tensor], Tensor]) -> None:
         """Go on from `old` after `fn` (a change of device, dtype or layout) was applied to C and C.grad."""
         if old.leaf.grad is not None:
             self.leaf.grad = fn(old.leaf.grad)
         self.in_fp16 = old.in_fp16
-        self._joined = ref(self.C.grad) if old.joined and self.C.grad is not None else None
+        self._joined = ref(self.C.grad) if was_joined and self.C.grad is not None else None
         self._note_version(self.C)
 
     def read(self) -> Tensor | None:

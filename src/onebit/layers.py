@@ -133,10 +133,10 @@ class ProjectionConv2d(QuantizedConv2d):
             self._renew_delta()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        old = self._delta
+        old, was_joined = self._delta, self._delta.joined
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._renew_delta()
-        self._delta.take_over(old, fn)  # .to() takes C.grad along
+        self._delta.take_over(old, was_joined, fn)  # .to() takes C.grad along
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -131,7 +131,9 @@ def quantize(C: Tensor, W: Tensor, projection: Projection = Projection()) -> Ten
     w = W if projection.forward_w == "elementwise" else W.abs().mean(dim=(1, 2), keepdim=True)
     if projection.is_binary:
         a = magnitude(C, projection.scale)
-        return (a * sgn(C)).unsqueeze(1) * sgn(w).unsqueeze(1)
+        a = a if a.ndim == 0 else a.unsqueeze(1)
+        # sgn(W_j) o sgn(C) is +1 where both have the same sign; comparing signs takes fewer passes than products.
+        return torch.where((C >= 0).unsqueeze(1) == (w >= 0).unsqueeze(1), a, -a)
     return nearest(C.unsqueeze(1) * w.unsqueeze(1), omega_of(C, projection))
 
 
@@ -167,20 +169,25 @@ def task_gradients(delta: Tensor, C: Tensor, W: Tensor, projection: Projection) 
     # whoever looks for overflows in .grad (a GradScaler) finds it.
     passed = delta * ((w * c).abs() <= 1)
     return Gradients(
-        C=(passed * w).sum(dim=1),
+        C=sum_over_j(passed * w),
         W=through_abs((passed * c).sum(dim=(0, 2)), W, projection),
     )
 
 
 def residual(delta: Tensor, C: Tensor, W: Tensor, eta: float, projection: Projection) -> tuple[Tensor, Tensor]:
-    """r_j = W_j o (C + eta*delta_j) - C_hat_j, the bracket of Eq. 8, 18 and 22, and C + eta*delta_j."""
-    looked_back = C.unsqueeze(1) + eta * delta
+    """r_j = W_j o (C + eta*delta_j) - C_hat_j, the bracket of Eq. 8, 18 and 22, and C + eta*delta_j.
+
+    C + eta*delta_j is where C would have come from by the update of Eq. 5; r_j is how far its projection is
+    from C_hat_j, the distance of Eq. 6.
+    """
+    looked_back = torch.add(C.unsqueeze(1), delta, alpha=eta)
     return backward_w(W, projection).unsqueeze(1) * looked_back - quantize(C, W, projection), looked_back
 
 
 def projection_loss(r: Tensor, lam: float) -> Tensor:
-    """L_P of one layer, Eq. 8 (which is Eq. 7 for a layer): lam/2 * sum over kernels and j of ||r_j||^2."""
-    return lam / 2 * r.square().sum()
+    """L_P of one layer, Eq. 8 (and Eq. 7, of which it is the second part): lam/2 * sum over kernels and j of ||r_j||^2."""
+    flat = r.flatten()
+    return lam / 2 * torch.dot(flat, flat)
 
 
 def projection_gradients(
@@ -192,9 +199,14 @@ def projection_gradients(
     dL_P/dW_j = lam * sum_{o,i} r_j o (C + eta*delta_j)      Eq. 22
     """
     r, looked_back = residual(delta, C, W, eta, projection)
-    grad_C = (r * backward_w(W, projection).unsqueeze(1)).sum(dim=1)
+    grad_C = sum_over_j(r * backward_w(W, projection).unsqueeze(1))
     grad_W = through_abs((r * looked_back).sum(dim=(0, 2)), W, projection)
     return projection_loss(r, lam), Gradients(C=lam * grad_C, W=lam * grad_W)
+
+
+def sum_over_j(stack: Tensor) -> Tensor:
+    """(O, J, I, k, k) to (O, I, k, k); a sum over one J would be a copy."""
+    return stack.sum(dim=1) if stack.shape[1] > 1 else stack.squeeze(1)
 
 
 def initial_w(num_projections: int, kernel_size: tuple[int, int], init: str | None, forward_w: ForwardW) -> Tensor:

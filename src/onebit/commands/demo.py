@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (default: 12)")
+    parser.add_argument("--epochs", type=int, default=20, help="passes over the training images (default: 20)")
     parser.add_argument("--projections", type=int, default=1, metavar="J", help="projections J (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -127,7 +127,7 @@ def _accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:
 
     net.eval()
     with torch.inference_mode():
-        return 100 * (net(images).argmax(dim=1) == labels).float().mean().item()
+        return float(100 * (net(images).argmax(dim=1) == labels).float().mean())
 
 
 def _kernel_bits(net: nn.Module) -> int:

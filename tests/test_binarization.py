@@ -1,0 +1,366 @@
+"""binarize on nets of others: what is replaced, skipped, carried over, taken out and refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import foreign_nets
+import onebit
+from onebit import ProjectionConv2d, binarization_report, binarize
+
+X = torch.linspace(-1, 1, 2 * 3 * 32 * 32).sin().reshape(2, 3, 32, 32)
+
+
+def replaced(model):
+    return [name for name, module in model.named_modules() if isinstance(module, ProjectionConv2d)]
+
+
+def test_resnet_by_the_default_rule():
+    model = foreign_nets.ResNet()
+    assert binarize(model) is model
+    assert replaced(model) == [
+        f"layer{stage}.{block}.conv{conv}" for stage in (1, 2) for block in (0, 1) for conv in (1, 2)
+    ]
+    report = binarization_report(model)
+    assert report.skipped == {"conv1": "first convolution", "layer2.0.downsample.0": "1x1"}
+    assert list(report.replaced) == replaced(model)
+    assert model(X).shape == (2, 10)
+    for text in ("8 convolutions replaced, 2 skipped", "layer2.0.conv1", "skipped: 1x1", "first convolution"):
+        assert text in str(report)
+
+
+def test_with_one_projection_it_computes_a_times_sign_of_the_weight():
+    model = foreign_nets.ResNet().eval()
+    by_hand = copy.deepcopy(model)
+    for name, module in by_hand.named_modules():
+        if isinstance(module, nn.Conv2d) and module.kernel_size == (3, 3) and name != "conv1":
+            weight = module.weight.data
+            module.weight.data = torch.where(weight >= 0, weight.abs().mean(), -weight.abs().mean())
+    torch.testing.assert_close(binarize(model)(X), by_hand(X), rtol=0, atol=0)
+
+
+def test_several_projections_take_every_Jth_kernel_and_say_so():
+    model = foreign_nets.ResNet()
+    weight = model.layer1[0].conv1.weight.detach().clone()
+    binarize(model, num_projections=4)
+    layer = model.layer1[0].conv1
+    assert torch.equal(layer.C, weight[::4])
+    assert layer.C.shape == (2, 8, 3, 3)
+    (note,) = binarization_report(model).notes
+    assert "the function changed" in note
+    assert model(X).shape == (2, 10)
+
+
+def test_options_reach_the_layers():
+    model = binarize(foreign_nets.VGG(), activation_bits=1, lam=0.5, forward_w="mean", scale="kernel", levels=3)
+    layer = model.get_submodule(replaced(model)[0])
+    assert (layer.activation_bits, layer.lam) == (1, 0.5)
+    assert layer.projection == (3, "kernel", "mean")
+
+
+def test_bias_geometry_device_dtype_mode_and_freezing_are_carried_over():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Conv2d(4, 8, (3, 5), (2, 1), (1, 2), groups=2, padding_mode="reflect")
+    )
+    model = model.double().eval()
+    model[1].weight.requires_grad_(False)
+    bias = model[1].bias
+    binarize(model)
+    layer = model[1]
+    assert layer.bias is bias
+    assert (layer.kernel_size, layer.stride, layer.padding) == ((3, 5), (2, 1), (1, 2))
+    assert (layer.groups, layer.padding_mode, layer.training) == (2, "reflect", False)
+    assert layer.C.dtype == layer.W.dtype == torch.float64
+    assert not layer.C.requires_grad
+    assert model(X.double()).shape == (2, 8, 15, 30)
+
+
+def test_hooks_stay_and_their_handles_still_work():
+    model = foreign_nets.ResNet()
+    calls = []
+    conv = model.layer1[0].conv1
+    forward = conv.register_forward_hook(lambda m, args, out: calls.append(type(m)))
+    pre = conv.register_forward_pre_hook(lambda m, args: calls.append("pre"))
+    backward = conv.register_full_backward_hook(lambda m, gi, go: calls.append("backward"))
+    binarize(model)
+    model(X).sum().backward()
+    assert calls == ["pre", ProjectionConv2d, "backward"]
+    for handle in (forward, pre, backward):
+        handle.remove()
+    model(X)
+    assert len(calls) == 3
+
+
+def test_shared_modules_stay_shared():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 4, 3)
+            self.a = nn.Conv2d(4, 4, 3)
+            self.b = self.a
+            self.list = nn.ModuleList([self.a])
+
+        def forward(self, x):
+            return self.list[0](self.b(self.a(self.stem(x))))
+
+    model = binarize(Twice())
+    assert isinstance(model.a, ProjectionConv2d)
+    assert model.a is model.b is model.list[0]
+    model(X).sum().backward()
+
+
+def test_shared_weights_stay_shared():
+    model = nn.Sequential(*(nn.Conv2d(3, 3, 3) for _ in range(3)))
+    model[2].weight = model[1].weight
+    binarize(model)
+    assert model[1].C is model[2].C
+    assert model[1].W is not model[2].W
+    optimizer = torch.optim.SGD(onebit.parameter_groups(model), lr=0.1)
+    onebit.discrete_backprop(model, optimizer)
+    model(X).sum().backward()
+    optimizer.step()
+
+
+def test_a_lone_conv_is_replaced_when_asked():
+    conv = nn.Conv2d(3, 4, 3)
+    layer = binarize(conv, skip=lambda name, conv: False)
+    assert isinstance(layer, ProjectionConv2d)
+    assert torch.equal(layer.C, conv.weight)
+
+
+def test_skip_by_name_pattern_and_rule():
+    model = binarize(foreign_nets.ResNet(), skip=["layer1.*", "layer2.1.conv2"])
+    assert replaced(model) == ["layer2.0.conv1", "layer2.0.conv2", "layer2.1.conv1"]
+    model = binarize(
+        foreign_nets.ResNet(), skip=lambda name, conv: "stem" if name == "conv1" else "downsample" not in name
+    )
+    assert replaced(model) == ["layer2.0.downsample.0"]
+    assert binarization_report(model).skipped["conv1"] == "stem"
+
+
+def test_mobilenet_needs_a_rule_of_its_own():
+    with pytest.raises(ValueError) as caught:
+        binarize(foreign_nets.MobileNet())
+    for words in (
+        "no convolution to replace",
+        "all 4",
+        "1 x first convolution",
+        "2 x 1x1",
+        "1 x depthwise",
+        "skip=",
+    ):
+        assert words in str(caught.value)
+    model = binarize(foreign_nets.MobileNet(), skip=lambda name, conv: conv.kernel_size != (1, 1))
+    assert replaced(model) == ["expand.0", "project.0"]
+    assert model(X).shape == (2, 10)
+
+
+def test_densenet():
+    model = binarize(foreign_nets.DenseNet())
+    assert replaced(model) == [f"block.layer{i}.conv2" for i in range(3)]
+    assert model(X).shape == (2, 10)
+
+
+def test_unfit_convs_are_skipped_with_the_reason():
+    class Standardised(nn.Conv2d):
+        def forward(self, x):
+            return self._conv_forward(x, self.weight - self.weight.mean(), self.bias)
+
+    pruned = nn.Conv2d(4, 4, 3)
+    prune.random_unstructured(pruned, "weight", 0.5)
+    normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 3))
+    lazy = nn.LazyConv2d(4, 3)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Standardised(4, 4, 3), pruned, normed, nn.Conv2d(4, 4, 3), lazy)
+    binarize(model)
+    assert replaced(model) == ["4"]
+    skipped = binarization_report(model).skipped
+    assert "Standardised" in skipped["1"]
+    assert "pruning" in skipped["2"]
+    assert "Parametrized" in skipped["3"]
+    assert "LazyConv2d" in skipped["5"]
+
+
+def test_float_leaves_the_model_alone():
+    model = foreign_nets.ResNet()
+    before = [id(m) for m in model.modules()]
+    assert binarize(model, "float") is model
+    assert [id(m) for m in model.modules()] == before
+    assert len(binarization_report(model).skipped) == 10
+
+
+def test_a_report_of_a_net_built_by_hand():
+    report = binarization_report(nn.Sequential(nn.Conv2d(3, 4, 3), ProjectionConv2d(4, 4, 3)))
+    assert list(report.replaced) == ["1"]
+    assert list(report.skipped) == ["0"]
+
+
+def test_a_binarized_net_copies_saves_and_reports(tmp_path):
+    model = binarize(foreign_nets.VGG(), num_projections=2).eval()
+    twin = copy.deepcopy(model)
+    assert str(binarization_report(twin)) == str(binarization_report(model))
+    torch.save(model, tmp_path / "net.pt")
+    loaded = torch.load(tmp_path / "net.pt", weights_only=False)
+    assert torch.equal(model(X), loaded(X))
+
+
+# 1-bit inputs and ReLUs
+
+
+def inputs_of_signs(model, x):
+    """The input of every 1-bit conv in one forward pass."""
+    seen = {}
+    for name, module in model.named_modules():
+        if isinstance(module, ProjectionConv2d):
+            module.register_forward_pre_hook(lambda m, args, name=name: seen.__setitem__(name, args[0]))
+    model(x)
+    return seen
+
+
+def assert_alive(model, x=X):
+    inputs = inputs_of_signs(model, x)
+    assert set(inputs) == set(replaced(model))
+    for name, value in inputs.items():
+        assert (value < 0).any(), f"{name} never sees a negative input"
+        assert (value >= 0).any(), f"{name} never sees a positive input"
+
+
+@pytest.mark.parametrize(("batch_norm", "feeds_the_classifier"), [(True, "features.9"), (False, "features.6")])
+def test_vgg_loses_the_relus_that_feed_signs_only(batch_norm, feeds_the_classifier):
+    model = binarize(foreign_nets.VGG(batch_norm), activation_bits=1)
+    assert_alive(model)
+    # of three ReLUs in features the first feeds a sign through a max pool, the second directly
+    assert list(binarization_report(model).relus.values()) == ["removed", "removed"]
+    kept = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+    assert kept == [feeds_the_classifier, "classifier.1"]
+
+
+def test_densenet_keeps_the_relus_before_1x1():
+    model = binarize(foreign_nets.DenseNet(), activation_bits=1)
+    assert_alive(model)
+    assert list(binarization_report(model).relus) == [f"block.layer{i}.relu2" for i in range(3)]
+    assert isinstance(model.block["layer0"].relu1, nn.ReLU)
+
+
+def test_a_relu_that_feeds_more_is_refused_and_nothing_is_changed():
+    model = foreign_nets.ResNet()
+    before = [id(m) for m in model.modules()]
+    with pytest.raises(ValueError, match=r"layer1\.0\.conv1: .*ReLU relu.*relu_before_sign='prelu'"):
+        binarize(model, activation_bits=1)
+    assert [id(m) for m in model.modules()] == before
+
+
+def test_prelu_instead():
+    model = binarize(foreign_nets.ResNet(), activation_bits=1, relu_before_sign="prelu")
+    assert_alive(model)
+    assert set(binarization_report(model).relus.values()) == {"now PReLU"}
+    assert isinstance(model.layer1[0].relu, nn.PReLU)
+    model(X).sum().backward()
+    assert model.layer1[0].relu.weight.grad is not None
+
+
+def test_keep_looks_at_nothing():
+    model = binarize(foreign_nets.ResNet(), activation_bits=1, relu_before_sign="keep")
+    assert isinstance(model.layer1[0].relu, nn.ReLU)
+
+
+class Functional(nn.Module):
+    def __init__(self, before_sign):
+        super().__init__()
+        self.stem, self.norm, self.conv = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)
+        self.before_sign = before_sign
+
+    def forward(self, x):
+        return self.conv(self.before_sign(self.norm(self.stem(x))))
+
+
+@pytest.mark.parametrize(
+    "before_sign",
+    [
+        nn.functional.relu,
+        torch.relu,
+        lambda x: x.relu_(),
+        torch.sigmoid,
+        lambda x: nn.functional.max_pool2d(x.relu(), 2),
+        lambda x: x.relu() + x.abs(),
+        lambda x: torch.cat([x.relu()[:, :2], x[:, :2]], 1),
+        lambda x: (x.relu() * 2 + 1).contiguous(),
+    ],
+)
+def test_functional_relus_are_refused(before_sign):
+    with pytest.raises(ValueError, match=r"conv: its 1-bit input comes from .*never negative"):
+        binarize(Functional(before_sign), activation_bits=1)
+
+
+@pytest.mark.parametrize(
+    "before_sign",
+    [
+        lambda x: x,
+        lambda x: x.relu() - 0.5,
+        lambda x: x.relu() + -0.5,
+        lambda x: x.relu() + x,
+        lambda x: x * torch.sigmoid(x),
+        nn.functional.hardswish,
+        nn.functional.gelu,
+        lambda x: nn.functional.leaky_relu(x),
+    ],
+)
+def test_what_can_be_negative_passes(before_sign):
+    assert_alive(binarize(Functional(before_sign), activation_bits=1))
+
+
+def test_relus_one_after_the_other_are_all_taken_out():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.ReLU6(), nn.Dropout(0.1), nn.Conv2d(4, 4, 3))
+    binarize(model, activation_bits=1)
+    assert list(binarization_report(model).relus) == ["1", "2"]
+    assert_alive(model)
+
+
+def test_a_model_that_cannot_be_followed_is_refused():
+    class Branching(Functional):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+    model = Branching(torch.relu)
+    with pytest.raises(ValueError, match=r"can't follow the forward pass of Branching.*relu_before_sign='keep'"):
+        binarize(model, activation_bits=1)
+    binarize(model, activation_bits=1, relu_before_sign="keep")
+    model = binarize(Branching(torch.relu))  # float inputs need no following
+    assert replaced(model) == ["conv"]
+
+
+def test_following_runs_no_hooks():
+    model = foreign_nets.VGG()
+    calls = []
+    for module in model.modules():
+        module.register_forward_hook(lambda *_: calls.append(1))
+    binarize(model, activation_bits=1)
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"method": "xnor++"}, ["method='xnor++'", "'pcnn'"]),
+        ({"num_projections": 3}, ["layer1.0.conv1", "num_projections=3", "8"]),
+        ({"activation_bits": 8}, ["activation_bits=8", "export"]),
+        ({"lam": -1}, ["lam=-1"]),
+        ({"skip": ["layer9.*"]}, ["layer9.*", "no convolution has such a name", "layer1.0.conv1"]),
+        ({"skip": "layer1.0.conv1"}, ["skip=", "list"]),
+        ({"relu_before_sign": "drop"}, ["relu_before_sign='drop'", "'prelu'"]),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_changed(arguments, words):
+    model = foreign_nets.ResNet()
+    with pytest.raises(ValueError) as caught:
+        binarize(model, **arguments)
+    for word in words:
+        assert word in str(caught.value)
+    assert replaced(model) == []
+
+
+def test_a_model_without_convs():
+    with pytest.raises(ValueError, match="no convolution to replace: it holds no nn.Conv2d"):
+        binarize(nn.Linear(2, 2))

@@ -1,0 +1,114 @@
+"""The command line, as real processes."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from onebit.data.digits import load_digits
+
+
+def onebit_command(*words, **options):
+    command = [sys.executable, "-m", "onebit", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
+
+
+def test_demo_trains_both_nets():
+    """Two epochs are too few to be good, and enough to be better than guessing."""
+    done = onebit_command("demo", "--epochs", "2", "--quiet")
+    assert done.returncode == 0, done.stderr
+    accuracies = [float(a) for a in re.findall(r"([\d.]+) %", done.stdout)]
+    assert len(accuracies) == 2
+    assert min(accuracies) > 20
+    assert "267,426" in done.stdout  # 267,264 bits of kernels and 18 masks of 9
+    assert "32 times" in done.stdout
+
+
+def test_demo_with_projections_halves_the_bits():
+    done = onebit_command("demo", "--epochs", "1", "--quiet", "--projections", "2")
+    assert done.returncode == 0, done.stderr
+    assert f"{267_264 // 2 + 18 * 2 * 9:,}" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_1_bit_net_of_the_demo_is_within_3_points():
+    done = onebit_command("demo", "--quiet")
+    twin, one_bit = (float(a) for a in re.findall(r"([\d.]+) %", done.stdout))
+    assert one_bit >= twin - 3
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["demo", "--epochs", "0"], "--epochs 0: use at least 1"),
+        (["demo", "--projections", "3"], "--projections 3: use 1, 2, 4, 8 or 16"),
+        (["demo", "--epochs", "many"], "invalid int value: 'many'"),
+        (["dmo"], "invalid choice: 'dmo'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_code_2(words, hint):
+    done = onebit_command(*words)
+    assert done.returncode == 2
+    assert hint in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help():
+    version = onebit_command("--version")
+    assert (version.returncode, version.stdout.split()[0]) == (0, "onebit")
+    for words in (["--help"], ["demo", "--help"]):
+        done = onebit_command(*words)
+        assert done.returncode == 0
+    assert "onebit demo --projections 2" in done.stdout  # an example
+
+
+def test_import_needs_no_torch():
+    """Neither `import onebit` nor the data; and what needs torch says how to get it."""
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import onebit, onebit.data.digits, onebit.commands
+onebit.data.digits.load_digits()
+assert onebit.__version__ and "binarize" in dir(onebit)
+try:
+    onebit.binarize
+except ImportError as error:
+    assert "pip install 'onebit[train]'" in str(error), error
+else:
+    raise AssertionError("no error")
+try:
+    onebit.nothing
+except AttributeError:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_public_names_are_what_they_say():
+    code = """
+import onebit, onebit.models
+for name in onebit.__all__:
+    assert getattr(onebit, name) is not None
+assert callable(onebit.binarize) and onebit.models.wrn22
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_digits_are_whole():
+    train, test = load_digits()
+    assert train.images.shape == (1348, 1, 8, 8)
+    assert test.images.shape == (449, 1, 8, 8)
+    assert train.images.dtype == np.float32
+    assert abs(float(train.images.mean())) < 1e-5
+    assert abs(float(train.images.std()) - 1) < 1e-5
+    assert np.bincount(train.labels).min() > 120
+    assert np.bincount(test.labels).min() > 35
+    # real images: a nearest-mean classifier already knows most of them
+    means = np.stack([train.images[train.labels == d].mean(0).ravel() for d in range(10)])
+    guess = torch.cdist(torch.from_numpy(test.images.reshape(449, -1)), torch.from_numpy(means)).argmin(1)
+    assert (guess.numpy() == test.labels).mean() > 0.8
