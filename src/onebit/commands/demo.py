@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         TextColumn("epochs  loss {task.fields[loss]:.3f}"),
         TimeElapsedColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=arguments.quiet or not sys.stderr.isatty()) as progress:
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, disable=arguments.quiet or not errors.is_terminal) as progress:
         rows = [
             _train("float twin", "float", 1, arguments, progress),
             _train("1-bit (PCNN-22)", "pcnn", arguments.projections, arguments, progress),
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     for row in rows:
         table.add_row(row.name, f"{row.accuracy:.1f} %", f"{row.kernel_bits:,}", f"{row.seconds:.0f} s")
     Console().print(table)
-    Console().print(
+    Console(soft_wrap=True).print(
         f"The 1-bit net: {one_bit.accuracy - twin.accuracy:+.1f} points against its float twin, "
         f"with kernels {twin.kernel_bits / one_bit.kernel_bits:.0f} times smaller."
     )
@@ -97,7 +97,7 @@ def _train(name: str, method: str, projections: int, arguments: argparse.Namespa
 
     start = time.perf_counter()
     bar = progress.add_task(name, total=arguments.epochs, loss=float("nan"))
-    for _ in range(arguments.epochs):
+    for epoch in range(1, arguments.epochs + 1):
         net.train()
         for rows in torch.randperm(len(images)).split(BATCH):
             if len(rows) < BATCH:
@@ -108,6 +108,8 @@ def _train(name: str, method: str, projections: int, arguments: argparse.Namespa
             optimizer.step()
             schedule.step()
         progress.update(bar, advance=1, loss=loss.item())
+        if progress.disable and not arguments.quiet and epoch % 5 == 0:  # no terminal: plain lines
+            print(f"{name}: epoch {epoch} of {arguments.epochs}, loss {loss.item():.3f}", file=sys.stderr)  # noqa: T201
     return Outcome(name, _accuracy(net, *test), _kernel_bits(net), time.perf_counter() - start)
 
 
