@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-import foreign_nets
 import pytest
 import torch
+
+import foreign_nets
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.DOTALL)
 

@@ -185,7 +185,7 @@ def residual(delta: Tensor, C: Tensor, W: Tensor, eta: float, projection: Projec
 
 
 def projection_loss(r: Tensor, lam: float) -> Tensor:
-    """L_P of one layer, Eq. 8 (and Eq. 7, of which it is the second part): lam/2 * sum over kernels and j of ||r_j||^2."""
+    """L_P of one layer, Eq. 8 (the second part of Eq. 7): lam/2 * sum over kernels and j of ||r_j||^2."""
     flat = r.flatten()
     return lam / 2 * torch.dot(flat, flat)
 
