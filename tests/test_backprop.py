@@ -10,26 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import prune
 
 import onebit
 import oracle
+from loops import ETA, LAM, assert_gradients, expected_gradients, loss_of, projections, sgd, small_net
 from onebit import ProjectionConv2d
-
-LAM, ETA = 0.05, 0.3
-
-
-def small_net(activation_bits=32, **options):
-    """Two projection layers, no batch statistics, float64."""
-    options = {"lam": LAM, "num_projections": 2, "activation_bits": activation_bits} | options
-    return nn.Sequential(
-        nn.Conv2d(2, 4, 3),
-        nn.Tanh(),
-        ProjectionConv2d(4, 6, 3, **options),
-        nn.Tanh(),
-        ProjectionConv2d(6, 4, 2, **options),
-        nn.Flatten(),
-        nn.LazyLinear(3),
-    ).double()
 
 
 @pytest.fixture
@@ -42,43 +28,6 @@ def net(batch):
     net = small_net()
     net(batch[0])
     return net
-
-
-def loss_of(net, batch):
-    return nn.functional.cross_entropy(net(batch[0]), batch[1])
-
-
-def projections(net):
-    return [layer for layer in net.modules() if isinstance(layer, ProjectionConv2d)]
-
-
-def expected_gradients(net, batch, eta=ETA, clip=None):
-    """L_S by autograd on a copy, with delta = dL_S/dD; L_P by the oracle's loops on top of it."""
-    twin = copy.deepcopy(net)
-    loss_of(twin, batch).backward()
-    deltas = [layer._delta.read().numpy() for layer in projections(twin)]
-    if clip is not None:
-        nn.utils.clip_grad_norm_(twin.parameters(), clip)
-    total = 0.0
-    for layer, delta in zip(projections(twin), deltas, strict=True):
-        C, W, how = layer.C.detach().numpy(), layer.W.detach().numpy(), layer.projection
-        shaped = delta.reshape(C.shape[0], W.shape[0], *C.shape[1:])
-        loss, grad_C, grad_W = oracle.projection_gradients(
-            shaped, C, W, layer.lam, eta, how.levels, how.scale, how.forward_w
-        )
-        total += loss
-        layer.C.grad += torch.from_numpy(grad_C)
-        layer.W.grad += torch.from_numpy(grad_W)
-    return total, [p.grad for p in twin.parameters()]
-
-
-def assert_gradients(net, expected, rtol=1e-10):
-    for (name, p), gradient in zip(net.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(p.grad, gradient, rtol=rtol, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
-
-
-def sgd(net, lr=ETA, **options):
-    return torch.optim.SGD(net.parameters(), lr=lr, **options)
 
 
 def test_by_hand(net, batch):
@@ -181,7 +130,7 @@ def test_with_several_groups(net, batch):
 def test_with_an_optimizer_for_each_layer(net, batch):
     _, expected = expected_gradients(net, batch)
     first, second = projections(net)
-    one, two = torch.optim.SGD([first.C], ETA), torch.optim.SGD([second.C], ETA)
+    one, two = (torch.optim.SGD([layer.C, layer.W], ETA) for layer in (first, second))
     onebit.discrete_backprop(net, one)
     onebit.discrete_backprop(net, two)
     loss_of(net, batch).backward()
@@ -399,7 +348,7 @@ def test_non_finite_gradients_stop_before_the_step(net, batch):
     onebit.discrete_backprop(net, optimizer)
     before = copy.deepcopy(net.state_dict())
     (loss_of(net, batch) * math.inf).backward()
-    with pytest.raises(ValueError, match=r"gradient at 2's quantised kernels holds .* non-finite"):
+    with pytest.raises(ValueError, match=r"gradient at the quantised kernels of 2 holds .* non-finite"):
         optimizer.step()
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
 
@@ -424,126 +373,80 @@ def test_large_lam_pulls_W_o_C_onto_omega():
     assert distance() < 0.01
 
 
-@pytest.mark.parametrize("unscale_first", [False, True])
-def test_grad_scaler_passed_is_exact(batch, unscale_first):
-    """Scaling by a power of two is exact, so the step must be that without a scaler, bit for bit."""
-    plain = small_net().float()
-    images, labels = batch[0].float(), batch[1]
-    plain(images)
-    scaled = copy.deepcopy(plain)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    one, two = sgd(plain), sgd(scaled)
-    onebit.discrete_backprop(plain, one)
-    onebit.discrete_backprop(scaled, two, scaler=scaler)
-    for _ in range(3):
-        one.zero_grad()
-        two.zero_grad()
-        loss_of(plain, (images, labels)).backward()
-        one.step()
-        scaler.scale(loss_of(scaled, (images, labels))).backward()
-        if unscale_first:
-            scaler.unscale_(two)
-        scaler.step(two)
-        scaler.update()
-        for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
-            assert torch.equal(p, q)
+def test_a_layer_that_the_loss_does_not_depend_on(net, batch):
+    """A zero loss weight, stochastic depth: C.grad is zero of itself, and clipping writes to it."""
+    twin = copy.deepcopy(net)
+    for trained, clip in ((net, True), (twin, False)):
+        optimizer = sgd(trained)
+        onebit.discrete_backprop(trained, optimizer)
+        (loss_of(trained, batch) * 0).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), twin.parameters(), strict=True))
 
 
-def test_grad_scaler_with_a_fused_optimizer_is_exact(batch):
-    """A fused optimizer unscales inside its kernel, after our hook."""
-    plain = small_net().float()
-    images, labels = batch[0].float(), batch[1]
-    plain(images)
-    scaled = copy.deepcopy(plain)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    one, two = sgd(plain, fused=True), sgd(scaled, fused=True)
-    onebit.discrete_backprop(plain, one)
-    onebit.discrete_backprop(scaled, two, scaler=scaler)
-    for _ in range(3):
-        one.zero_grad()
-        two.zero_grad()
-        loss_of(plain, (images, labels)).backward()
-        one.step()
-        scaler.scale(loss_of(scaled, (images, labels))).backward()
-        scaler.step(two)
-        scaler.update()
-    for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_an_overflow_skips_the_step(batch, fused):
-    net = small_net().float()
-    images, labels = batch[0].float(), batch[1]
-    net(images)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    optimizer = sgd(net, fused=fused)
-    onebit.discrete_backprop(net, optimizer, scaler=scaler)
-    before = copy.deepcopy(net.state_dict())
-    (scaler.scale(loss_of(net, (images, labels))) * math.inf).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
-    assert scaler.get_scale() == 2.0**9
-    optimizer.zero_grad()
-    scaler.scale(loss_of(net, (images, labels))).backward()
-    scaler.step(optimizer)
-    assert not all(torch.equal(before[k], v) for k, v in net.state_dict().items())
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_grad_scaler_not_passed_is_refused(batch, fused):
-    net = small_net().float()
-    images, labels = batch[0].float(), batch[1]
-    net(images)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    optimizer = sgd(net, fused=fused)
+def test_a_layer_not_used_in_this_pass(net, batch):
+    """Its zeroed gradient stays; L_P then has delta = 0."""
+    optimizer = sgd(net)
     onebit.discrete_backprop(net, optimizer)
-    scaler.scale(loss_of(net, (images, labels))).backward()
-    with pytest.raises(RuntimeError, match="called by a GradScaler.*pass scaler="):
-        scaler.step(optimizer)
+    for used in (True, False, True):
+        optimizer.zero_grad(set_to_none=False)
+        (loss_of(net, batch) if used else sum(p.sum() for p in net[6].parameters())).backward()
+        optimizer.step()
 
 
-def test_fp16_autocast_needs_the_scaler_by_hand_too(batch):
-    net = small_net().float()
-    images, labels = batch[0].float(), batch[1]
-    net(images)
-    with torch.autocast("cpu", torch.float16):
-        loss = loss_of(net, (images, labels))
-    loss.backward()
-    with pytest.raises(RuntimeError, match="float16 needs a GradScaler"):
+def test_a_pass_through_the_frozen_net_adds_nothing(net, batch):
+    """As in a GAN: the discriminator's own loss, then the generator's through it, frozen."""
+    total, expected = expected_gradients(net, batch)
+    loss_of(net, batch).backward()
+    net.requires_grad_(False)
+    images = torch.randn_like(batch[0]).requires_grad_()
+    loss_of(net, (images, batch[1])).backward()
+    assert images.grad.any()
+    net.requires_grad_(True)
+    assert float(onebit.add_projection_gradients(net, ETA)) == pytest.approx(total, rel=1e-12)
+    assert_gradients(net, expected)
+
+
+def test_C_and_W_belong_in_one_optimizer(net):
+    kernels = [layer.C for layer in projections(net)]
+    with pytest.raises(ValueError, match="holds C of 2 but not its W"):
+        onebit.discrete_backprop(net, torch.optim.SGD(kernels, ETA))
+
+
+def test_a_pruned_C_is_refused(net, batch):
+    prune.random_unstructured(net[2], "C", 0.5)
+    loss_of(net, batch).backward()
+    with pytest.raises(RuntimeError, match="2: C is parametrized or pruned"):
         onebit.add_projection_gradients(net, ETA)
-    onebit.add_projection_gradients(net, ETA, scaler=torch.amp.GradScaler("cpu", enabled=False))
-
-
-def test_parameter_groups():
-    net = onebit.models.wrn22(4, num_projections=2)
-    groups = {g["name"]: g for g in onebit.parameter_groups(net, lr=0.2, weight_decay=5e-4)}
-    assert list(groups) == ["kernels", "projections", "others"]
-    assert groups["kernels"]["lr"] == groups["others"]["lr"] == 0.2
-    assert groups["projections"]["lr"] == pytest.approx(0.02)
-    assert groups["projections"]["weight_decay"] == 0.0
-    assert groups["kernels"]["weight_decay"] == groups["others"]["weight_decay"] == 5e-4
-    assert {id(p) for p in groups["kernels"]["params"]} == {id(layer.C) for layer in projections(net)}
-    assert {id(p) for p in groups["projections"]["params"]} == {id(layer.W) for layer in projections(net)}
-    everything = [id(p) for g in groups.values() for p in g["params"]]
-    assert sorted(everything) == sorted(id(p) for p in net.parameters())
-    torch.optim.SGD(list(groups.values()), momentum=0.9)
-
-
-def test_parameter_groups_options():
-    net = onebit.models.wrn22(4)
-    net.stem.weight.requires_grad_(False)
-    made = onebit.parameter_groups(
-        net, 0.1, lr_w=0.5, weight_decay=1e-3, decay_kernels=False, decay_norm_and_bias=False
+    net.double()
+    prune.remove(net[2], "C")
+    net.zero_grad()
+    _, expected = expected_gradients(net, batch)
+    loss_of(net, batch).backward()
+    onebit.add_projection_gradients(net, ETA)
+    # the Parameter that prune.remove makes comes last in the order of registration
+    assert sorted(float(p.grad.abs().sum()) for p in net.parameters()) == pytest.approx(
+        sorted(float(g.abs().sum()) for g in expected)
     )
-    groups = {g["name"]: g for g in made}
-    assert groups["projections"]["lr"] == 0.5
-    assert groups["kernels"]["weight_decay"] == groups["vectors"]["weight_decay"] == 0.0
-    assert all(p.ndim < 2 for p in groups["vectors"]["params"])
-    assert all(p is not net.stem.weight for g in made for p in g["params"])
-    for wrong in ({"lr": -1}, {"lr_w": math.nan}, {"weight_decay": -0.1}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
-            onebit.parameter_groups(net, **wrong)
-    with pytest.raises(ValueError, match="nothing to train"):
-        onebit.parameter_groups(nn.ReLU())
+
+
+@pytest.mark.parametrize("eta", [-0.1, math.nan, math.inf])
+def test_a_bad_eta_is_named(net, batch, eta):
+    loss_of(net, batch).backward()
+    with pytest.raises(ValueError, match=f"eta={eta}"):
+        onebit.add_projection_gradients(net, eta)
+
+
+@pytest.mark.parametrize("group", [None, "Auto"])
+def test_a_bad_process_group_is_named(net, batch, group):
+    loss_of(net, batch).backward()
+    with pytest.raises(ValueError, match=f"process_group={group!r}"):
+        onebit.add_projection_gradients(net, ETA, process_group=group)
+
+
+def test_compiled_autograd_is_refused(net, batch):
+    loss_of(net, batch).backward()
+    with torch._dynamo.config.patch(compiled_autograd=True), pytest.raises(RuntimeError, match="compiled_autograd"):
+        onebit.add_projection_gradients(net, ETA)

@@ -287,6 +287,18 @@ class Functional(nn.Module):
         lambda x: x.relu() + x.abs(),
         lambda x: torch.cat([x.relu()[:, :2], x[:, :2]], 1),
         lambda x: (x.relu() * 2 + 1).contiguous(),
+        lambda x: x.relu() / 2,
+        lambda x: x.clamp(min=0),
+        lambda x: torch.clamp_min(x, 0.0),
+        lambda x: nn.functional.hardtanh(x, 0.0, 6.0),
+        lambda x: nn.functional.threshold(x, 0.0, 0.0),
+        lambda x: x**2,
+        lambda x: x * x,
+        lambda x: torch.maximum(x, x.abs()),
+        lambda x: x.relu().roll(1, 2),
+        nn.Hardtanh(0.0, 6.0),
+        nn.Threshold(0.0, 0.0),
+        nn.Softmax2d(),
     ],
 )
 def test_functional_relus_are_refused(before_sign):
@@ -305,6 +317,9 @@ def test_functional_relus_are_refused(before_sign):
         nn.functional.hardswish,
         nn.functional.gelu,
         lambda x: nn.functional.leaky_relu(x),
+        lambda x: x.clamp(min=-1),
+        lambda x: x**3,
+        nn.Hardtanh(),
     ],
 )
 def test_what_can_be_negative_passes(before_sign):
@@ -316,6 +331,93 @@ def test_relus_one_after_the_other_are_all_taken_out():
     binarize(model, activation_bits=1)
     assert list(binarization_report(model).relus) == ["1", "2"]
     assert_alive(model)
+
+
+class OwnActivation(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def test_activations_of_the_users_own_are_followed():
+    with pytest.raises(ValueError, match="never negative"):
+        binarize(Functional(OwnActivation()), activation_bits=1)
+
+
+def test_a_relu_in_place_whose_result_is_not_used():
+    class Discards(Functional):
+        def forward(self, x):
+            x = self.norm(self.stem(x))
+            self.before_sign(x)
+            return self.conv(x)
+
+    with pytest.raises(ValueError, match="feeds other layers too"):
+        binarize(Discards(nn.ReLU(inplace=True)), activation_bits=1)
+
+
+def test_a_relu_in_place_whose_input_is_read_later_is_not_removed():
+    class ReadLater(nn.Module):
+        def __init__(self, inplace):
+            super().__init__()
+            self.stem, self.relu = nn.Conv2d(3, 4, 3), nn.ReLU(inplace=inplace)
+            self.conv, self.head = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            y = self.relu(x)
+            return self.conv(y).mean() + self.head(x).mean()
+
+    with pytest.raises(ValueError, match="feeds other layers too"):
+        binarize(ReadLater(inplace=True), activation_bits=1)
+    assert_alive(binarize(ReadLater(inplace=False), activation_bits=1))
+
+
+def test_a_relu_beside_a_gate_is_replaced_and_the_gate_stays():
+    class SqueezeExcite(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.norm, self.relu = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+            self.gate, self.conv = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3)
+
+        def forward(self, x):
+            x = self.relu(self.norm(self.stem(x)))
+            gate = torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+            return self.conv(input=(x * gate).view(x.size(0), 4, x.shape[2], -1))
+
+    with pytest.raises(ValueError, match="feeds other layers too"):
+        binarize(SqueezeExcite(), activation_bits=1)
+    model = binarize(SqueezeExcite(), activation_bits=1, relu_before_sign="prelu")
+    assert isinstance(model.relu, nn.PReLU)
+    assert (model(X) != 0).any()
+
+
+def test_a_second_call_sees_the_first():
+    """1-bit layers of the first call count as signs, and stay in the report."""
+    convs = [nn.Conv2d(width, 4, 3) for width in (3, 4, 4)]
+    model = nn.Sequential(convs[0], nn.BatchNorm2d(4), nn.ReLU(), convs[1], nn.BatchNorm2d(4), nn.ReLU(), convs[2])
+    binarize(model, activation_bits=1, skip=["6"])
+    binarize(model, activation_bits=1)
+    assert_alive(model)
+    report = binarization_report(model)
+    assert list(report.replaced) == ["3", "6"]
+    assert list(report.relus) == ["2", "5"]
+
+
+def test_hooks_and_mode_of_a_removed_relu_stay():
+    model = foreign_nets.VGG().eval()
+    calls = []
+    model.features[2].register_forward_hook(lambda *_: calls.append(1))
+    binarize(model, activation_bits=1)
+    assert isinstance(model.features[2], nn.Identity)
+    assert not any(m.training for m in model.modules())
+    model(X)
+    assert calls == [1]
+
+
+def test_a_weight_tied_to_a_layer_that_stays():
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.ConvTranspose2d(3, 3, 3))
+    model[2].weight = model[1].weight
+    binarize(model)
+    assert model[1].C is model[2].weight
 
 
 def test_a_model_that_cannot_be_followed_is_refused():
@@ -349,6 +451,9 @@ def test_following_runs_no_hooks():
         ({"lam": -1}, ["lam=-1"]),
         ({"skip": ["layer9.*"]}, ["layer9.*", "no convolution has such a name", "layer1.0.conv1"]),
         ({"skip": "layer1.0.conv1"}, ["skip=", "list"]),
+        ({"method": "float", "activation_bits": 8}, ["activation_bits=8"]),
+        ({"method": "float", "num_projections": -3}, ["num_projections=-3"]),
+        ({"method": "float", "lam": -1}, ["lam=-1"]),
         ({"relu_before_sign": "drop"}, ["relu_before_sign='drop'", "'prelu'"]),
     ],
 )

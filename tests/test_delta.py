@@ -1,6 +1,7 @@
 """delta lives exactly as long as C.grad: every way in which gradients are dropped, kept or scaled."""
 
 import gc
+import threading
 import weakref
 
 import pytest
@@ -37,6 +38,8 @@ def delta_of(layer, seed=1):
         lambda layer: setattr(layer.C, "grad", None),
         lambda layer: layer.C.grad.zero_(),
         lambda layer: layer.C.grad.mul_(0),
+        lambda layer: layer.C.grad.data.zero_(),
+        lambda layer: setattr(layer.C, "grad", torch.zeros_like(layer.C)),
     ],
 )
 def test_dropping_the_gradient_drops_delta(layer, drop):
@@ -69,6 +72,7 @@ def test_a_gradient_that_is_zero_of_itself_keeps_its_delta():
     with torch.no_grad():
         layer.C.fill_(5.0)
     backward(layer, seed=1)
+    torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
     backward(layer, seed=2)
     assert not layer.C.grad.any()
     torch.testing.assert_close(layer._delta.read(), delta_of(layer, 1) + delta_of(layer, 2))
@@ -148,3 +152,52 @@ def test_layers_are_freed():
     del layer
     gc.collect()
     assert [ref() for ref in gone] == [None] * 4
+
+
+def test_a_gradient_exchanged_for_its_copy_is_still_joined(layer):
+    backward(layer)
+    layer._delta.set_joined()
+    layer.C.grad = layer.C.grad.clone()
+    backward(layer)
+    assert layer._delta.joined
+
+
+def test_a_reentrant_checkpoint_beside_another_use_of_C(layer):
+    """Backward passes inside a backward pass belong to its life."""
+    layer = ProjectionConv2d(3, 3, 3, padding=1)
+    x = torch.randn(1, 3, 5, 5, requires_grad=True)
+
+    def loss(inner):
+        return layer(inner.tanh()).square().sum() + 1e-3 * layer.C.abs().sum()
+
+    loss(layer(x)).backward()
+    expected = layer._delta.read().clone()
+    layer.zero_grad()
+    loss(torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=True)).backward()
+    torch.testing.assert_close(layer._delta.read(), expected)
+
+
+def test_backward_in_several_threads(layer):
+    expected = 4 * delta_of(layer)
+    for _ in range(20):
+        layer.zero_grad()
+        threads = [threading.Thread(target=backward, args=(layer,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        torch.testing.assert_close(layer._delta.read(), expected)
+
+
+def test_a_frozen_layer_asks_for_no_gradient(layer):
+    x = torch.randn(1, 2, 5, 5)
+    assert layer(x).requires_grad
+    layer.requires_grad_(False)
+    assert not layer(x).requires_grad
+
+
+def test_to_where_it_is_already_changes_nothing(layer):
+    y = layer(torch.randn(1, 2, 5, 5))
+    layer.to("cpu")
+    y.sum().backward()
+    assert layer._delta.read() is not None

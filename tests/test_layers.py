@@ -291,6 +291,29 @@ def test_checkpointing_and_reuse_keep_delta():
         torch.testing.assert_close(layer._delta.read(), expected)
 
 
+def test_called_with_the_keyword_of_conv2d():
+    layer, x = ProjectionConv2d(2, 2, 3), torch.randn(1, 2, 4, 4)
+    assert torch.equal(layer(input=x), layer(x))
+
+
+@pytest.mark.parametrize("activation_bits", [1, 32])
+def test_functorch_transforms(activation_bits):
+    """Per-sample gradients by vmap(grad) are those of a loop."""
+    layer = ProjectionConv2d(2, 4, 3, num_projections=2, activation_bits=activation_bits)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+    x = torch.randn(3, 2, 5, 5)
+
+    def loss(parameters, sample):
+        return torch.func.functional_call(layer, parameters, (sample[None],)).square().sum()
+
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+    for n in range(3):
+        layer.zero_grad()
+        layer(x[n : n + 1]).square().sum().backward()
+        for name in ("C", "W"):
+            torch.testing.assert_close(per_sample[name][n], getattr(layer, name).grad, rtol=1e-4, atol=1e-5)
+
+
 def test_layer_works_in_functional_call_without_delta():
     layer, x = ProjectionConv2d(2, 2, 3), torch.randn(1, 2, 4, 4)
     parameters = {name: p.detach().clone() * -1 for name, p in layer.named_parameters()}

@@ -6,6 +6,7 @@ linear in it. At the step delta is complete: two micro-batches have been summed,
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import OptState
 
 from onebit.joining import Due, join, waiting_layers
 from onebit.layers import ProjectionConv2d
@@ -41,10 +43,15 @@ def add_projection_gradients(
         optimizer.zero_grad()
 
     eta             the current learning rate of C
-    scaler          the `GradScaler` in use, after scaler.unscale_(optimizer)
+    scaler          the `GradScaler` in use, after scaler.unscale_(optimizer). Without float16 its use can't be seen
+                    from here: do pass it
     process_group   'auto': delta is averaged over the group of the DistributedDataParallel that holds a
                     layer, so pass the wrapped model; a group: over that one; 'local': each process for itself
     """
+    if not (math.isfinite(eta) and eta >= 0):
+        raise ValueError(f"eta={eta!r}: use the current learning rate of C, a finite number >= 0")
+    if scaler is not None and scaler.is_enabled() and not _has_unscaled(scaler):
+        raise RuntimeError("scaler has unscaled no gradients: call scaler.unscale_(optimizer) before")
     served = {id(module) for attached in _ATTACHED.values() for module in attached.model.modules()}
     if any(isinstance(module, ProjectionConv2d) and id(module) in served for module in model.modules()):
         raise RuntimeError(
@@ -52,7 +59,12 @@ def add_projection_gradients(
             "or add_projection_gradients"
         )
     due = [Due(name, layer, eta, group) for name, layer, group in waiting_layers(model, process_group)]
-    return join(due, delta_scale=_delta_scale((d.layer for d in due), scaler), grad_scale=1.0, may_overflow=False)
+    return join(
+        due,
+        delta_scale=_delta_scale((d.layer for d in due), scaler),
+        grad_scale=1.0,
+        may_overflow=scaler is not None and scaler.is_enabled(),  # scaler.step() then skips the step
+    )
 
 
 def discrete_backprop(
@@ -73,7 +85,8 @@ def discrete_backprop(
 
     A closure given to step() then returns L_S + L_P. With a `GradScaler`, pass it; with
     `DistributedDataParallel`, pass the wrapped model. Layers whose C is in another optimizer are left to that
-    one. A model without projection layers is left alone, so that one loop serves every method.
+    one, and layers whose C is frozen get no L_P. A model without projection layers is left alone, so that one loop
+    serves every method. A copy of the optimizer has no hooks (as torch has it): attach to it anew.
     """
     if optimizer in _ATTACHED:
         raise RuntimeError(
@@ -81,14 +94,20 @@ def discrete_backprop(
             "To attach anew, call .remove() on what the first call returned"
         )
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    trainable = [
-        layer for layer in model.modules() if isinstance(layer, ProjectionConv2d) and layer.C.requires_grad
-    ]
-    if trainable and not any(id(layer.C) in owned for layer in trainable):
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, ProjectionConv2d)}
+    trainable = {name: layer for name, layer in layers.items() if layer.C.requires_grad}
+    mine = {name: layer for name, layer in trainable.items() if id(layer.C) in owned}
+    if trainable and not mine:
         raise ValueError(
             "optimizer holds none of the model's kernels C: make it after binarize(), from "
             "onebit.parameter_groups(model, ...) or model.parameters()"
         )
+    for name, layer in mine.items():
+        if layer.W.requires_grad and id(layer.W) not in owned:
+            raise ValueError(
+                f"optimizer holds C of {name or 'the layer'} but not its W, which L_P moves at the same step: make "
+                f"it after binarize(), from onebit.parameter_groups(model, ...) or model.parameters()"
+            )
     attached = DiscreteBackprop(model, optimizer, scaler, process_group)
     _ATTACHED[optimizer] = attached
     return attached
@@ -178,3 +197,8 @@ def _inside_grad_scaler_step() -> bool:
         if frame.f_code is torch.amp.GradScaler.step.__code__:
             return bool(frame.f_locals["self"].is_enabled())
     return False
+
+
+def _has_unscaled(scaler: GradScaler) -> bool:
+    states = scaler._per_optimizer_states.values()  # noqa: SLF001 there is no public way to ask
+    return any(state["stage"] is OptState.UNSCALED for state in states)

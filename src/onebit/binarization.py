@@ -31,6 +31,16 @@ class BinarizationReport:
     relus: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    def followed_by(self, later: BinarizationReport) -> BinarizationReport:
+        """The report of two calls on one model."""
+        return BinarizationReport(
+            later.method,
+            self.replaced | later.replaced,
+            later.skipped,
+            self.relus | later.relus,
+            self.notes + later.notes,
+        )
+
     def __str__(self) -> str:
         """A readable list."""
         width = max((len(name) for name in (*self.replaced, *self.skipped, *self.relus)), default=0)
@@ -58,9 +68,9 @@ def binarize(
         print(onebit.binarization_report(model))
 
     By default every `nn.Conv2d` is replaced but the first registered, the 1x1 and the depthwise ones. Trained
-    weights are carried over: with J = 1 the new layer computes a * sgn(weight); with J > 1 kernel C[o] is
-    weight[o*J], so that the model's function changes. Hooks, shared modules, shared weights, frozen weights,
-    device and dtype stay as they are.
+    weights are carried over: with J = 1 the new layer's C is the weight itself and it computes a * sgn(weight);
+    with J > 1 kernel C[o] is weight[o*J], so that the model's function changes. Hooks, shared modules, weights
+    shared by replaced layers, frozen weights, device and dtype stay as they are.
 
     method             'pcnn', or 'float', which leaves the model alone
     num_projections    J; it must divide out_channels / groups of every replaced conv
@@ -79,6 +89,7 @@ def binarize(
     skipped = _skipped(model, skip)
     layer_class = METHODS[method]
     if layer_class is None:
+        _check_options(num_projections, activation_bits, options)
         skipped = {name: "method 'float'" for name, _ in _convs(model)}
         return _with_report(model, BinarizationReport(method, skipped=skipped))
     chosen = {name: conv for name, conv in _convs(model) if name not in skipped}
@@ -94,12 +105,13 @@ def binarize(
             )
         except ValueError as error:
             raise ValueError(f"{name}: {error}" if name else str(error)) from error
-        made.C = c_of_weight.setdefault(id(conv.weight), made.C)
+        made.C = c_of_weight.setdefault(id(conv.weight), made.C)  # kernels that were shared stay so
         new[id(conv)] = made
 
     relus: dict[str, str] = {}
     if activation_bits == 1 and relu_before_sign != "keep":
-        new_relus = _revive(model, set(new), relu_before_sign)
+        signs = {id(m) for m in model.modules() if isinstance(m, QuantizedConv2d) and m.activation_bits == 1}
+        new_relus = _revive(model, set(new) | signs, relu_before_sign, like=next(iter(chosen.values())).weight)
         became = {id_: "removed" if isinstance(m, nn.Identity) else "now PReLU" for id_, m in new_relus.items()}
         relus = {name: became[id(module)] for name, module in model.named_modules() if id(module) in became}
         new |= new_relus
@@ -107,10 +119,10 @@ def binarize(
     notes: tuple[str, ...] = ()
     if num_projections > 1:
         notes = (f"num_projections={num_projections}: C[o] = weight[o*J], the function changed; train before use",)
-    report = BinarizationReport(
-        method, {name: repr(new[id(conv)]) for name, conv in chosen.items()}, skipped, relus, notes
-    )
-    return _with_report(_replace(model, new), report)
+    replaced = {name: repr(new[id(conv)]) for name, conv in chosen.items()}
+    report = BinarizationReport(method, replaced, skipped, relus, notes)
+    before = model.__dict__.get("_onebit_report")
+    return _with_report(_replace(model, new), report if before is None else before.followed_by(report))
 
 
 def binarization_report(model: nn.Module) -> BinarizationReport:
@@ -196,41 +208,58 @@ def _replacement(conv: nn.Conv2d, layer_class: type[ProjectionConv2d], **options
         weight.dtype,
         **options,
     )
-    with torch.no_grad():
-        layer.C.copy_(weight[:: layer.num_projections])
+    if layer.num_projections == 1:
+        layer.register_parameter("C", conv._parameters["weight"])  # noqa: SLF001 the same: ties and layout stay
+    else:
+        with torch.no_grad():
+            layer.C.copy_(weight[:: layer.num_projections])
     layer.C.requires_grad_(weight.requires_grad)
     layer.W.requires_grad_(weight.requires_grad)
-    layer.register_parameter("bias", conv._parameters["bias"])  # noqa: SLF001 as a Parameter, to mypy too
-    layer.train(conv.training)
-    for key in vars(conv):
-        # The same dicts, so that the handles which users hold still remove their hooks.
-        if key.startswith(("_forward_hooks", "_forward_pre_hooks", "_backward", "_is_full_backward_hook")):
-            layer.__dict__[key] = conv.__dict__[key]
+    layer.register_parameter("bias", conv._parameters["bias"])  # noqa: SLF001
+    _take_place(layer, conv)
     return layer
 
 
-def _revive(model: nn.Module, one_bit: set[int], how: str) -> dict[int, nn.Module]:
+def _take_place(new: nn.Module, old: nn.Module) -> None:
+    """Mode and hooks of the module that goes; the same dicts, so that the handles which users hold still work."""
+    new.train(old.training)
+    for key in vars(old):
+        if key.startswith(("_forward_hooks", "_forward_pre_hooks", "_backward", "_is_full_backward_hook")):
+            new.__dict__[key] = old.__dict__[key]
+
+
+def _check_options(num_projections: int, activation_bits: int, options: dict[str, Any]) -> None:
+    """The errors that a layer with these options would raise."""
+    width = max(num_projections, 1)
+    ProjectionConv2d(
+        width, width, 1, device="meta", num_projections=num_projections, activation_bits=activation_bits, **options
+    )
+
+
+def _revive(model: nn.Module, one_bit: set[int], how: str, like: torch.Tensor) -> dict[int, nn.Module]:
     """What to put in the place of each ReLU that makes a 1-bit input dead, by the ReLU's id."""
-    like = next(module.weight for module in model.modules() if id(module) in one_bit)
     flow = SignFlow(model, one_bit)
     new: dict[int, nn.Module] = {}
     while dead := flow.dead_inputs(removed=set(new)):
-        for conv, culprits in dead:
-            for node in culprits:
-                relu = flow.module_of(node)
-                if not isinstance(relu, RELUS):
-                    raise ValueError(
-                        f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so "
-                        f"that its sign is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which "
-                        f"can be replaced, or pass relu_before_sign='keep'"
-                    )
-                if how == "remove" and not flow.feeds_only_signs(relu):
-                    raise ValueError(
-                        f"{conv}: its 1-bit input comes from the ReLU {node.target} and is +1 everywhere, but that "
-                        f"ReLU feeds other layers too. Pass relu_before_sign='prelu' for a PReLU instead, or use a "
-                        f"net made for 1-bit inputs, such as onebit.models.resnet18(activation_bits=1)"
-                    )
-                new[id(relu)] = nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
+        found = [(conv, node, flow.module_of(node)) for conv, culprits in dead for node in culprits]
+        relus = [(conv, node, module) for conv, node, module in found if isinstance(module, RELUS)]
+        if not relus:
+            conv, node, _ = found[0]
+            raise ValueError(
+                f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so that its sign "
+                f"is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which can be replaced, or "
+                f"pass relu_before_sign='keep'"
+            )
+        for conv, node, relu in relus:
+            if how == "remove" and not flow.feeds_only_signs(relu):
+                raise ValueError(
+                    f"{conv}: its 1-bit input comes from the ReLU {node.target} and is +1 everywhere, but that "
+                    f"ReLU feeds other layers too. Pass relu_before_sign='prelu' for a PReLU instead, or use a net "
+                    f"made for 1-bit inputs, such as onebit.models.resnet18(activation_bits=1)"
+                )
+            made = nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
+            _take_place(made, relu)
+            new[id(relu)] = made
     return new
 
 

@@ -14,10 +14,15 @@ Size = int | tuple[int, ...]
 
 
 class _Sign(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x.abs() <= 1)  # a byte a value, where x itself would be four
+    def forward(x: Tensor) -> Tensor:
         return sgn(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[0].abs() <= 1)  # a byte a value, where x itself would be four
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
@@ -83,10 +88,9 @@ class QuantizedConv2d(nn.Module):
         """The weight of the convolution, (out_channels, in_channels / groups, k, k), differentiable."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:
-        """conv2d(x or sgn(x), quantized weight); zero padding stays 0, it has no sign."""
-        if self.activation_bits == 1:
-            x = binarize_activation(x)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 as nn.Conv2d names it
+        """conv2d(input or its sign, quantized weight); zero padding stays 0, it has no sign."""
+        x = binarize_activation(input) if self.activation_bits == 1 else input
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._padding_per_side(), mode=self.padding_mode), 0

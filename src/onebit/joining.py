@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -30,6 +31,9 @@ class Due(NamedTuple):
 @torch.no_grad()
 def join(due: list[Due], *, delta_scale: float, grad_scale: float, may_overflow: bool) -> Tensor:
     """All of L_P is computed before any of it is added: an error leaves every gradient as it was."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and dynamo.config.compiled_autograd:
+        raise RuntimeError("torch._dynamo.config.compiled_autograd leaves out the hooks that keep delta: unset it")
     deltas = [_delta(d) if delta_scale == 1 else _delta(d) / delta_scale for d in due]
     deltas = _averaged(due, deltas)
     of_layers = []
@@ -44,8 +48,6 @@ def join(due: list[Due], *, delta_scale: float, grad_scale: float, may_overflow:
         for parameter, gradient in ((layer.C, gradients.C), (layer.W, gradients.W)):
             if parameter.grad is not None:
                 parameter.grad.add_(gradient, alpha=grad_scale)
-            elif parameter.requires_grad:  # a W.grad that was dropped while C.grad was kept
-                parameter.grad = gradient * grad_scale
         layer._delta.set_joined()  # noqa: SLF001 the layer's other half
     return total
 
@@ -53,14 +55,16 @@ def join(due: list[Due], *, delta_scale: float, grad_scale: float, may_overflow:
 def _delta(due: Due) -> Tensor:
     kept = due.layer._delta  # noqa: SLF001 the layer's other half
     delta = kept.read()
-    if kept.joined:
+    # DDP gives a layer that this process did not use a gradient, and leaves no other trace of a new step here.
+    if kept.joined and (delta is not None or due.group is None):
         raise RuntimeError(
             f"{due.name}: its gradients hold L_P already. Use either discrete_backprop or "
             f"add_projection_gradients, and zero_grad() after each step"
         )
     if delta is not None:
         return delta
-    if due.group is not None:  # not used in this process's forward pass, but in another's
+    C_grad = due.layer.C.grad
+    if due.group is not None or (C_grad is not None and not C_grad.any()):  # not used in this forward pass
         return torch.zeros_like(kept.leaf)
     raise RuntimeError(
         f"{due.name}: C has a gradient but the backward pass left no delta. delta is kept by loss.backward() "
@@ -89,25 +93,30 @@ def waiting_layers(
     model: nn.Module, process_group: ProcessGroup | Literal["auto", "local"]
 ) -> Iterator[tuple[str, ProjectionConv2d, ProcessGroup | None]]:
     """Layers with a gradient and a lam, in the order of registration, which is the same in every process."""
+    if process_group is None or (isinstance(process_group, str) and process_group not in {"auto", "local"}):
+        raise ValueError(f"process_group={process_group!r}: use 'auto', 'local' or a ProcessGroup")
     group_of: dict[int, ProcessGroup] = {}
     if process_group == "auto":
         for module in model.modules():
             if isinstance(module, DistributedDataParallel):
                 group_of |= dict.fromkeys(map(id, module.modules()), module.process_group)
     for name, layer in model.named_modules():
-        if not isinstance(layer, ProjectionConv2d) or layer.lam == 0 or layer.C.grad is None:
+        if not isinstance(layer, ProjectionConv2d) or layer.lam == 0:
             continue
-        if not isinstance(process_group, str):
-            yield name, layer, process_group
+        if "C" not in layer._parameters:  # noqa: SLF001
+            raise RuntimeError(
+                f"{name or 'the layer'}: C is parametrized or pruned, L_P can't reach it: undo that, or set lam=0"
+            )
+        if layer.C.grad is None:
             continue
-        group = group_of.get(id(layer))
+        group = group_of.get(id(layer)) if isinstance(process_group, str) else process_group
         if process_group == "auto" and group is None and _has_companions():
             raise RuntimeError(
                 f"{name}: torch.distributed runs {dist.get_world_size()} processes, but the layer is not inside a "
                 f"DistributedDataParallel. Pass the wrapped model, or process_group=... (the group whose gradients "
                 f"you average, or 'local' if none)"
             )
-        yield name, layer, group
+        yield name or "the layer", layer, group
 
 
 def _has_companions() -> bool:
@@ -116,7 +125,7 @@ def _has_companions() -> bool:
 
 def _raise_non_finite(due: list[Due], deltas: list[Tensor]) -> None:
     for (name, layer, _, _), delta in zip(due, deltas, strict=True):
-        pj.check_finite(f"{name}.C", layer.C)
-        pj.check_finite(f"{name}.W", layer.W)
-        pj.check_finite(f"the gradient at {name}'s quantised kernels", delta)
+        pj.check_finite(f"C of {name}", layer.C)
+        pj.check_finite(f"W of {name}", layer.W)
+        pj.check_finite(f"the gradient at the quantised kernels of {name}", delta)
     raise ValueError("L_P overflowed: a smaller learning rate or lam would do")

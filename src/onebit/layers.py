@@ -15,11 +15,16 @@ from onebit.delta import Delta
 class _Quantize(torch.autograd.Function):
     """D from C and W (Eq. 9, 11), with the gradients of Eq. 17 and 21; `leaf` receives delta."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, C: Tensor, W: Tensor, leaf: Tensor | None, how: pj.Projection) -> Tensor:  # noqa: ARG004
-        ctx.save_for_backward(C, W)
-        ctx.how = how
+    def forward(C: Tensor, W: Tensor, leaf: Tensor | None, how: pj.Projection) -> Tensor:  # noqa: ARG004
         return pj.concatenate(pj.quantize(C, W, how))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        C, W, _, ctx.how = inputs
+        ctx.save_for_backward(C, W)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -114,14 +119,17 @@ class ProjectionConv2d(QuantizedConv2d):
 
     def quantized_weight(self) -> Tensor:
         """D (out_channels, in_channels / groups, k, k), Eq. 9 and 11; differentiable."""
-        if not torch.compiler.is_compiling() and self.C.device.type == "cpu":
-            # On an accelerator this would wait for the device at every layer; there the step looks (backprop.py).
+        # A C that is not our Parameter (functional_call, a replica of DataParallel, a parametrization) has its
+        # .grad elsewhere, so that no delta of ours can belong to it.
+        is_ours = self._delta.C is self.C
+        if is_ours and not torch.compiler.is_compiling() and type(self.C) is nn.Parameter and self.C.is_cpu:
+            # On an accelerator this would wait for the device at every layer; there the step looks (joining.py).
             pj.check_finite("C", self.C)
             pj.check_finite("W", self.W)
-        # Without L_P delta is not needed. A C that is not our Parameter (functional_call, a replica of
-        # DataParallel) has its .grad elsewhere, so that no delta of ours can belong to it.
-        leaf = self._delta.leaf if self.lam > 0 and self._delta.C is self.C else None
-        self._delta.in_fp16 = _compute_dtype(self.C) == torch.float16
+        keeps_delta = is_ours and self.C.requires_grad and self.lam > 0
+        if keeps_delta and torch.is_grad_enabled():
+            self._delta.in_fp16 = _compute_dtype(self.C) == torch.float16
+        leaf = self._delta.leaf if keeps_delta else None
         return _Quantize.apply(self.C, self.W, leaf, self.projection)  # type: ignore[no-any-return,no-untyped-call]
 
     # delta belongs to the Parameter that is C now: wherever C may become another one, it is made anew.
@@ -133,10 +141,11 @@ class ProjectionConv2d(QuantizedConv2d):
             self._renew_delta()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        old, was_joined = self._delta, self._delta.joined
+        old = self._delta
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._renew_delta()
-        self._delta.take_over(old, was_joined, fn)  # .to() takes C.grad along
+        if self._delta is not old:
+            self._delta.take_over(old, fn)  # .to() takes C.grad along
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,10 +158,15 @@ class ProjectionConv2d(QuantizedConv2d):
         self._renew_delta()
 
     def _renew_delta(self) -> None:
-        old = self.__dict__.get("_delta")
+        C, old = self._parameters.get("C"), self.__dict__.get("_delta")
+        if C is None:  # parametrized or pruned: computed from other Parameters, to which no delta belongs
+            return
+        shape = (self.out_channels, *C.shape[1:])
         if old is not None:
+            if old.fits(C, shape):
+                return
             old.remove_hooks()
-        self._delta = Delta(self.C, (self.out_channels, *self.C.shape[1:]))
+        self._delta = Delta(C, shape)
 
     def _options(self) -> dict[str, tuple[object, object]]:
         return super()._options() | {

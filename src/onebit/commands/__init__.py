@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from onebit.commands.errors import UserError
 from onebit.version import __version__
 
 COMMANDS = ("demo",)
@@ -39,6 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)  # noqa: T201
         return 130
-    except (ValueError, ImportError) as error:
+    except ModuleNotFoundError as error:
+        if error.name not in {"torch", "rich"}:
+            raise
+        missing = f"needs {error.name}: pip install 'onebit[train,cli]'"
+        print(f"onebit {arguments.command}: {missing}", file=sys.stderr)  # noqa: T201
+        return 2
+    except UserError as error:
         print(f"onebit {arguments.command}: {error}", file=sys.stderr)  # noqa: T201
         return 2

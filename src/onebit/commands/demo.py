@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from onebit.commands.errors import UserError
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import Tensor, nn
@@ -46,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     if arguments.epochs < 1:
-        raise ValueError(f"--epochs {arguments.epochs}: use at least 1")
+        raise UserError(f"--epochs {arguments.epochs}: use at least 1")
     if arguments.projections < 1 or TENSOR_WIDTH % arguments.projections:
-        raise ValueError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
+        raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
     columns = (
         TextColumn("{task.description:<18}"),
         BarColumn(),
