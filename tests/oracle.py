@@ -1,4 +1,4 @@
-"""The paper's equations as plain loops over NumPy arrays, written from DESIGN and paper alone.
+"""The paper's equations as plain loops over NumPy arrays, written from docs/paper.md and the paper alone.
 
 Imports nothing from onebit: this is what onebit is held against. Every sum is a loop over single numbers.
 """

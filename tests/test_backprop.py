@@ -409,6 +409,11 @@ def test_a_pass_through_the_frozen_net_adds_nothing(net, batch):
     assert_gradients(net, expected)
 
 
+def test_arguments_in_the_wrong_order(net):
+    with pytest.raises(ValueError, match="not SGD and Sequential"):
+        onebit.discrete_backprop(sgd(net), net)
+
+
 def test_C_and_W_belong_in_one_optimizer(net):
     kernels = [layer.C for layer in projections(net)]
     with pytest.raises(ValueError, match="holds C of 2 but not its W"):

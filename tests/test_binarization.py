@@ -28,7 +28,16 @@ def test_resnet_by_the_default_rule():
     assert report.skipped == {"conv1": "first convolution", "layer2.0.downsample.0": "1x1"}
     assert list(report.replaced) == replaced(model)
     assert model(X).shape == (2, 10)
-    for text in ("8 convolutions replaced, 2 skipped", "layer2.0.conv1", "skipped: 1x1", "first convolution"):
+    weights = sum(m.C.numel() for m in model.modules() if isinstance(m, ProjectionConv2d))
+    share = 100 * weights / (weights + 3 * 8 * 49 + 8 * 16)
+    for text in (
+        "8 convolutions replaced, 2 skipped",
+        f"{share:.1f} % of the convolutions' weights",
+        "train before use",
+        "layer2.0.conv1",
+        "skipped: 1x1",
+        "first convolution",
+    ):
         assert text in str(report)
 
 
@@ -50,7 +59,7 @@ def test_several_projections_take_every_Jth_kernel_and_say_so():
     assert torch.equal(layer.C, weight[::4])
     assert layer.C.shape == (2, 8, 3, 3)
     (note,) = binarization_report(model).notes
-    assert "the function changed" in note
+    assert "only every J-th kernel is carried over; train before use" in note
     assert model(X).shape == (2, 10)
 
 
@@ -232,7 +241,9 @@ def test_vgg_loses_the_relus_that_feed_signs_only(batch_norm, feeds_the_classifi
     model = binarize(foreign_nets.VGG(batch_norm), activation_bits=1)
     assert_alive(model)
     # of three ReLUs in features the first feeds a sign through a max pool, the second directly
-    assert list(binarization_report(model).relus.values()) == ["removed", "removed"]
+    report = binarization_report(model)
+    assert list(report.relus.values()) == ["removed", "removed"]
+    assert any("feeds a max pool" in note for note in report.notes)
     kept = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
     assert kept == [feeds_the_classifier, "classifier.1"]
 
@@ -264,6 +275,7 @@ def test_prelu_instead():
 def test_keep_looks_at_nothing():
     model = binarize(foreign_nets.ResNet(), activation_bits=1, relu_before_sign="keep")
     assert isinstance(model.layer1[0].relu, nn.ReLU)
+    assert "makes its layer dead" in binarization_report(model).notes[-1]
 
 
 class Functional(nn.Module):
@@ -302,7 +314,7 @@ class Functional(nn.Module):
     ],
 )
 def test_functional_relus_are_refused(before_sign):
-    with pytest.raises(ValueError, match=r"conv: its 1-bit input comes from .*never negative"):
+    with pytest.raises(ValueError, match=r"conv: its 1-bit input comes from .*is never negative"):
         binarize(Functional(before_sign), activation_bits=1)
 
 
@@ -339,7 +351,7 @@ class OwnActivation(nn.Module):
 
 
 def test_activations_of_the_users_own_are_followed():
-    with pytest.raises(ValueError, match="never negative"):
+    with pytest.raises(ValueError, match="comes from relu, is never negative"):
         binarize(Functional(OwnActivation()), activation_bits=1)
 
 
@@ -452,6 +464,9 @@ def test_following_runs_no_hooks():
         ({"skip": ["layer9.*"]}, ["layer9.*", "no convolution has such a name", "layer1.0.conv1"]),
         ({"skip": "layer1.0.conv1"}, ["skip=", "list"]),
         ({"method": "float", "activation_bits": 8}, ["activation_bits=8"]),
+        ({"num_projection": 2}, ["num_projection=2", "did you mean num_projections?"]),
+        ({"pretrained": True}, ["pretrained=True", "lam, forward_w"]),
+        ({"num_projections": 2.0}, ["num_projections=2.0", "whole number"]),
         ({"method": "float", "num_projections": -3}, ["num_projections=-3"]),
         ({"method": "float", "lam": -1}, ["lam=-1"]),
         ({"relu_before_sign": "drop"}, ["relu_before_sign='drop'", "'prelu'"]),
@@ -464,6 +479,17 @@ def test_bad_arguments_are_named_and_nothing_is_changed(arguments, words):
     for word in words:
         assert word in str(caught.value)
     assert replaced(model) == []
+
+
+def test_a_class_is_not_a_model():
+    with pytest.raises(ValueError, match="made already"):
+        binarize(foreign_nets.ResNet)
+
+
+def test_a_second_call_with_nothing_left_says_so():
+    model = binarize(foreign_nets.ResNet())
+    with pytest.raises(ValueError, match="8 are 1-bit already"):
+        binarize(model)
 
 
 def test_a_model_without_convs():

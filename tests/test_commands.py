@@ -24,7 +24,7 @@ def test_demo_trains_both_nets():
     assert len(accuracies) == 2
     assert min(accuracies) > 20
     assert "267,426" in done.stdout  # 267,264 bits of kernels and 18 masks of 9
-    assert "32 times" in done.stdout
+    assert "32 times fewer bits" in done.stdout
 
 
 def test_demo_with_projections_halves_the_bits():

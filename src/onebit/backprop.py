@@ -88,6 +88,11 @@ def discrete_backprop(
     one, and layers whose C is frozen get no L_P. A model without projection layers is left alone, so that one loop
     serves every method. A copy of the optimizer has no hooks (as torch has it): attach to it anew.
     """
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(
+            f"discrete_backprop(model, optimizer) takes an nn.Module and a torch optimizer, not "
+            f"{type(model).__name__} and {type(optimizer).__name__}"
+        )
     if optimizer in _ATTACHED:
         raise RuntimeError(
             "discrete_backprop is attached to this optimizer already: L_P would be added twice. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +20,7 @@ SkipRule = Callable[[str, nn.Conv2d], "bool | str | None"]
 
 # Each makes the layer that stands for a conv, with its parameters still to be carried over.
 METHODS: dict[str, type[ProjectionConv2d] | None] = {"pcnn": ProjectionConv2d, "float": None}
+OPTIONS = ("lam", "forward_w", "w_init", "scale", "levels")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class BinarizationReport:
     skipped: dict[str, str] = field(default_factory=dict)
     relus: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    share: float = 0.0  # of the convolutions' weights that are in replaced ones
 
     def followed_by(self, later: BinarizationReport) -> BinarizationReport:
         """The report of two calls on one model."""
@@ -39,12 +42,15 @@ class BinarizationReport:
             later.skipped,
             self.relus | later.relus,
             self.notes + later.notes,
+            self.share + (1 - self.share) * later.share,
         )
 
     def __str__(self) -> str:
         """A readable list."""
         width = max((len(name) for name in (*self.replaced, *self.skipped, *self.relus)), default=0)
         lines = [f"method {self.method}: {len(self.replaced)} convolutions replaced, {len(self.skipped)} skipped"]
+        if self.share:
+            lines[0] += f"; {100 * self.share:.1f} % of the convolutions' weights are 1-bit now"
         lines += [f"  {name or '(model)':<{width}}  now {became}" for name, became in self.replaced.items()]
         lines += [f"  {name or '(model)':<{width}}  skipped: {why}" for name, why in self.skipped.items()]
         lines += [f"  {name:<{width}}  ReLU before a sign: {what}" for name, what in self.relus.items()]
@@ -82,19 +88,16 @@ def binarize(
                        a PReLU; 'keep' looks at nothing
     options            of the new layers: lam, forward_w, w_init, scale, levels
     """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r}: use one of {', '.join(map(repr, METHODS))}")
-    if relu_before_sign not in {"remove", "prelu", "keep"}:
-        raise ValueError(f"relu_before_sign={relu_before_sign!r}: use 'remove', 'prelu' or 'keep'")
+    _check_choices(model, method, relu_before_sign)
+    _check_options(num_projections, activation_bits, options)
     skipped = _skipped(model, skip)
     layer_class = METHODS[method]
     if layer_class is None:
-        _check_options(num_projections, activation_bits, options)
         skipped = {name: "method 'float'" for name, _ in _convs(model)}
         return _with_report(model, BinarizationReport(method, skipped=skipped))
     chosen = {name: conv for name, conv in _convs(model) if name not in skipped}
     if not chosen:
-        raise ValueError(f"model has no convolution to replace: {_why_none(skipped)}")
+        raise ValueError(f"model has no convolution to replace: {_why_none(model, skipped)}")
 
     c_of_weight: dict[int, nn.Parameter] = {}
     new: dict[int, nn.Module] = {}
@@ -109,18 +112,23 @@ def binarize(
         new[id(conv)] = made
 
     relus: dict[str, str] = {}
-    if activation_bits == 1 and relu_before_sign != "keep":
+    notes = ["the weights are carried over, the function changed: train before use"]
+    if num_projections > 1:
+        notes[0] = f"num_projections={num_projections}: only every J-th kernel is carried over; train before use"
+    if activation_bits == 1 and relu_before_sign == "keep":
+        notes.append("relu_before_sign='keep': a 1-bit input behind a ReLU, if there is one, makes its layer dead")
+    elif activation_bits == 1:
         signs = {id(m) for m in model.modules() if isinstance(m, QuantizedConv2d) and m.activation_bits == 1}
-        new_relus = _revive(model, set(new) | signs, relu_before_sign, like=next(iter(chosen.values())).weight)
+        like = next(iter(chosen.values())).weight
+        new_relus, more_notes = _revive(model, set(new) | signs, relu_before_sign, like)
         became = {id_: "removed" if isinstance(m, nn.Identity) else "now PReLU" for id_, m in new_relus.items()}
         relus = {name: became[id(module)] for name, module in model.named_modules() if id(module) in became}
         new |= new_relus
+        notes += more_notes
 
-    notes: tuple[str, ...] = ()
-    if num_projections > 1:
-        notes = (f"num_projections={num_projections}: C[o] = weight[o*J], the function changed; train before use",)
     replaced = {name: repr(new[id(conv)]) for name, conv in chosen.items()}
-    report = BinarizationReport(method, replaced, skipped, relus, notes)
+    share = sum(c.weight.numel() for c in chosen.values()) / sum(_size(conv) for _, conv in _convs(model))
+    report = BinarizationReport(method, replaced, skipped, relus, tuple(notes), share)
     before = model.__dict__.get("_onebit_report")
     return _with_report(_replace(model, new), report if before is None else before.followed_by(report))
 
@@ -184,7 +192,10 @@ def _unfit(conv: nn.Conv2d) -> str | None:
     return None
 
 
-def _why_none(skipped: dict[str, str]) -> str:
+def _why_none(model: nn.Module, skipped: dict[str, str]) -> str:
+    done = sum(isinstance(module, QuantizedConv2d) for module in model.modules())
+    if done:
+        return f"{done} are 1-bit already, the others stay as they are; to choose otherwise take the float model"
     if not skipped:
         return "it holds no nn.Conv2d"
     counts = {why: list(skipped.values()).count(why) for why in skipped.values()}
@@ -228,27 +239,52 @@ def _take_place(new: nn.Module, old: nn.Module) -> None:
             new.__dict__[key] = old.__dict__[key]
 
 
+def _size(conv: nn.Conv2d) -> int:
+    return 0 if isinstance(conv, nn.LazyConv2d) else conv.weight.numel()
+
+
+def _check_choices(model: object, method: str, relu_before_sign: str) -> None:
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={model!r}: use an nn.Module, made already (a class is not)")
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: use one of {', '.join(map(repr, METHODS))}")
+    if relu_before_sign not in {"remove", "prelu", "keep"}:
+        raise ValueError(f"relu_before_sign={relu_before_sign!r}: use 'remove', 'prelu' or 'keep'")
+
+
 def _check_options(num_projections: int, activation_bits: int, options: dict[str, Any]) -> None:
-    """The errors that a layer with these options would raise."""
+    """The errors that a layer with these options would raise, for any model."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            near = get_close_matches(
+                name, [*OPTIONS, "num_projections", "activation_bits", "relu_before_sign"], n=1
+            )
+            hint = f"did you mean {near[0]}?" if near else f"the layers' options are {', '.join(OPTIONS)}"
+            raise ValueError(f"{name}={value!r}: there is no such argument; {hint}")
+    if not isinstance(num_projections, int):
+        raise ValueError(f"num_projections={num_projections!r}: use a whole number")
     width = max(num_projections, 1)
     ProjectionConv2d(
         width, width, 1, device="meta", num_projections=num_projections, activation_bits=activation_bits, **options
     )
 
 
-def _revive(model: nn.Module, one_bit: set[int], how: str, like: torch.Tensor) -> dict[int, nn.Module]:
-    """What to put in the place of each ReLU that makes a 1-bit input dead, by the ReLU's id."""
+def _revive(
+    model: nn.Module, one_bit: set[int], how: str, like: torch.Tensor
+) -> tuple[dict[int, nn.Module], list[str]]:
+    """What to put in the place of each ReLU that makes a 1-bit input dead, by the ReLU's id; and notes."""
     flow = SignFlow(model, one_bit)
     new: dict[int, nn.Module] = {}
+    notes: list[str] = []
     while dead := flow.dead_inputs(removed=set(new)):
         found = [(conv, node, flow.module_of(node)) for conv, culprits in dead for node in culprits]
         relus = [(conv, node, module) for conv, node, module in found if isinstance(module, RELUS)]
         if not relus:
             conv, node, _ = found[0]
             raise ValueError(
-                f"{conv}: its 1-bit input comes from {node.target} ({node.name}), never negative, so that its sign "
-                f"is +1 everywhere. Put a norm between them, write it as an nn.ReLU, which can be replaced, or "
-                f"pass relu_before_sign='keep'"
+                f"{conv}: its 1-bit input comes from {getattr(node.target, '__name__', node.target)}, is never "
+                f"negative, and so its sign is +1 everywhere. Put a norm between them, or write it as an nn.ReLU, "
+                f"which can be replaced (relu_before_sign='keep' would leave the layer dead)"
             )
         for conv, node, relu in relus:
             if how == "remove" and not flow.feeds_only_signs(relu):
@@ -260,7 +296,11 @@ def _revive(model: nn.Module, one_bit: set[int], how: str, like: torch.Tensor) -
             made = nn.Identity() if how == "remove" else nn.PReLU(device=like.device, dtype=like.dtype)
             _take_place(made, relu)
             new[id(relu)] = made
-    return new
+            if flow.feeds_max_pool(relu):
+                notes.append(
+                    f"{node.target} feeds a max pool, behind which few values are negative: a norm there helps"
+                )
+    return new, list(dict.fromkeys(notes))
 
 
 def _replace(model: ModuleType, new: dict[int, nn.Module]) -> ModuleType:

@@ -59,7 +59,7 @@ def _delta(due: Due) -> Tensor:
     if kept.joined and (delta is not None or due.group is None):
         raise RuntimeError(
             f"{due.name}: its gradients hold L_P already. Use either discrete_backprop or "
-            f"add_projection_gradients, and zero_grad() after each step"
+            f"add_projection_gradients, and zero_grad() after each step, of an optimizer made after binarize()"
         )
     if delta is not None:
         return delta

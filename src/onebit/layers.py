@@ -37,7 +37,8 @@ class _Quantize(torch.autograd.Function):
 class ProjectionConv2d(QuantizedConv2d):
     """A 2-d convolution whose kernels are `num_projections` 1-bit projections of each learned kernel.
 
-    Stands for `nn.Conv2d(in_channels, out_channels, ...)`: same shapes in and out. It keeps
+    Stands for `nn.Conv2d(in_channels, out_channels, ...)`: same shapes in and out; but bias=False is the default,
+    since a norm nearly always follows. It keeps
     out_channels / num_projections full-precision kernels `C` and the projection matrices `W`, and convolves
     with D, whose row o*J + j is a * sgn(W_j) o sgn(C[o]). Train it with `discrete_backprop` (or
     `add_projection_gradients`), which adds the gradients of the projection loss L_P.
@@ -126,8 +127,8 @@ class ProjectionConv2d(QuantizedConv2d):
             # On an accelerator this would wait for the device at every layer; there the step looks (joining.py).
             pj.check_finite("C", self.C)
             pj.check_finite("W", self.W)
-        keeps_delta = is_ours and self.C.requires_grad and self.lam > 0
-        if keeps_delta and torch.is_grad_enabled():
+        keeps_delta = is_ours and self.C.requires_grad and self.lam > 0 and torch.is_grad_enabled()
+        if keeps_delta:
             self._delta.in_fp16 = _compute_dtype(self.C) == torch.float16
         leaf = self._delta.leaf if keeps_delta else None
         return _Quantize.apply(self.C, self.W, leaf, self.projection)  # type: ignore[no-any-return,no-untyped-call]

@@ -87,8 +87,12 @@ class SignFlow:
         dead = []
         # For each node the calls because of which it (or a part of its channels) is never negative.
         causes: dict[fx.Node, list[fx.Node]] = {}
+        numbers: set[fx.Node] = set()  # sizes and what is computed from them: they have no say
         for node in self.graph.nodes:
-            inputs = [causes[each] for each in node.all_input_nodes]
+            read = node.all_input_nodes
+            if self._is(node, (), _ASKS) or (read and numbers.issuperset(read)):
+                numbers.add(node)
+            inputs = [causes[each] for each in read if each not in numbers]
             if self._is_one_bit(node) and inputs and inputs[0]:
                 dead.append(DeadInput(str(node.target), tuple(inputs[0])))
             is_removed = id(self.module_of(node)) in removed
@@ -100,6 +104,12 @@ class SignFlow:
     def module_of(self, node: fx.Node) -> nn.Module | None:
         """The module that a node calls, if it calls one."""
         return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+    def feeds_max_pool(self, module: nn.Module) -> bool:
+        """Whether a max pool reads what a module returns."""
+        calls = [node for node in self.graph.nodes if self.module_of(node) is module]
+        pools = {F.max_pool2d, torch.max_pool2d}
+        return any(self._is(user, (nn.MaxPool2d,), pools) for call in calls for user in call.users)
 
     def feeds_only_signs(self, module: nn.Module) -> bool:
         """Whether all that a module returns, wherever it is called, ends in 1-bit inputs."""

@@ -20,7 +20,7 @@ COMMANDS = ("demo",)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (sys.argv's by default) and return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="onebit", description="1-bit convolutional nets: train them in PyTorch, run them from bits."
+        prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch."
     )
     parser.add_argument("--version", action="version", version=f"onebit {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

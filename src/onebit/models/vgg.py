@@ -13,26 +13,44 @@ from onebit.models.common import conv3x3, initialize, tensor_width
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 
 
+class Unit(nn.Module):
+    """conv, BN, ReLU, and a 2x2 max pool at the end of a stage.
+
+    Without ReLU, for a 1-bit conv that follows, BN stands behind the pool: see `onebit.models.resnet.ResNet`.
+    """
+
+    def __init__(self, in_width: int, width: int, relu: bool, pool: bool) -> None:
+        super().__init__()
+        self.conv, self.norm = conv3x3(in_width, width), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU() if relu else None
+        self.pool = nn.MaxPool2d(2, 2) if pool else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_width, H, W) to (N, width, H, W), or half as high and wide."""
+        x = self.conv(x)
+        y: Tensor = self.norm(self.pool(x)) if self.relu is None else self.pool(self.relu(self.norm(x)))
+        return y
+
+
 class VGG(nn.Module):
     """Thirteen 3x3 convs with BN and ReLU in five stages, then three linear layers.
 
-    With 1-bit inputs a conv is followed by BN alone, but for the last, whose ReLU feeds the classifier.
+    With 1-bit inputs there is no ReLU but the last, which feeds the classifier.
     """
 
     def __init__(
         self, width: int, num_classes: int, in_channels: int, hidden: int, dropout: float, relu: bool
     ) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        in_width = in_channels
-        for convs, factor in STAGES:
-            for _ in range(convs):
-                layers += [conv3x3(in_width, factor * width), nn.BatchNorm2d(factor * width)]
-                layers.append(nn.ReLU() if relu else nn.Identity())
-                in_width = factor * width
-            layers.append(nn.MaxPool2d(2, 2))
-        layers[-2] = nn.ReLU()
-        self.features = nn.Sequential(*layers)
+        plan = [(factor * width, conv == convs) for convs, factor in STAGES for conv in range(1, convs + 1)]
+        in_widths = [in_channels, *(unit_width for unit_width, _ in plan)]
+        self.features = nn.Sequential(
+            *(
+                Unit(in_width, unit_width, relu or number == len(plan), pool)
+                for number, (in_width, (unit_width, pool)) in enumerate(zip(in_widths, plan, strict=False), start=1)
+            )
+        )
+        in_width = in_widths[-1]
         self.pool = nn.AdaptiveAvgPool2d(7)
         self.classifier = nn.Sequential(
             nn.Flatten(),
