@@ -1,7 +1,15 @@
-"""Nets of others, small: written as torchvision writes its ResNet, VGG, DenseNet and MobileNet."""
+"""Nets of others, small: written as torchvision writes its ResNet, VGG, DenseNet and MobileNet; and an input."""
 
 import torch
 from torch import nn
+
+from onebit import ProjectionConv2d
+
+X = torch.linspace(-1, 1, 2 * 3 * 32 * 32).sin().reshape(2, 3, 32, 32)
+
+
+def replaced(model):
+    return [name for name, module in model.named_modules() if isinstance(module, ProjectionConv2d)]
 
 
 class BasicBlock(nn.Module):
