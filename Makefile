@@ -38,15 +38,15 @@ help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 # torch first, and its CPU build: PyPI's default build for Linux brings gigabytes of CUDA packages along. Looked
-# for where pip is set up to look, then at PyTorch's own index; on macOS the default build is the CPU build.
+# for where pip is set up to look, then at PyTorch's own index. On macOS the default build is the CPU build.
+TORCH      := torch==2.13.0$(if $(filter Darwin,$(shell uname)),,+cpu)
 CPU_WHEELS := https://download.pytorch.org/whl/cpu
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "onebit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
 	@echo "making $(VENV) (the first time takes a minute or two) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt "torch==2.13.0+cpu" 2>/dev/null \
-	  || $(PIP) install -c constraints.txt --extra-index-url $(CPU_WHEELS) "torch==2.13.0+cpu" 2>/dev/null \
-	  || $(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt "$(TORCH)" 2>/dev/null \
+	  || $(PIP) install -c constraints.txt --extra-index-url $(CPU_WHEELS) "$(TORCH)"
 	$(PIP) install -c constraints.txt -e ".[train,cli,dev]"
 	@touch $(READY)

@@ -6,6 +6,8 @@ import hypothesis
 import pytest
 import torch
 
+from loops import small_net
+
 # Each example prints its own reproduction line on failure; time limits would make a slow machine fail.
 hypothesis.settings.register_profile("onebit", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
@@ -16,3 +18,17 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "onebit"))
 def _seeded():
     """Every test starts from the same random state, alone or in company."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def batch():
+    """Images and labels for `net`."""
+    return torch.randn(6, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (6,))
+
+
+@pytest.fixture
+def net(batch):
+    """A small net in float64 with two projection layers and no batch statistics."""
+    net = small_net()
+    net(batch[0])
+    return net

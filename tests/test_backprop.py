@@ -14,18 +14,6 @@ from loops import ETA, LAM, assert_gradients, expected_gradients, loss_of, proje
 from onebit import ProjectionConv2d
 
 
-@pytest.fixture
-def batch():
-    return torch.randn(6, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (6,))
-
-
-@pytest.fixture
-def net(batch):
-    net = small_net()
-    net(batch[0])
-    return net
-
-
 def test_by_hand(net, batch):
     total, expected = expected_gradients(net, batch)
     loss_of(net, batch).backward()

@@ -10,19 +10,7 @@ import torch
 from torch.nn.utils import prune
 
 import onebit
-from loops import ETA, expected_gradients, loss_of, projections, sgd, small_net
-
-
-@pytest.fixture
-def batch():
-    return torch.randn(6, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (6,))
-
-
-@pytest.fixture
-def net(batch):
-    net = small_net()
-    net(batch[0])
-    return net
+from loops import ETA, expected_gradients, loss_of, projections, sgd
 
 
 def test_by_hand_beside_the_hook_is_an_error(net, batch):

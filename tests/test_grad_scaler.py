@@ -11,8 +11,8 @@ from loops import ETA, loss_of, sgd, small_net
 
 
 @pytest.fixture
-def batch():
-    return torch.randn(6, 2, 7, 7), torch.randint(0, 3, (6,))
+def batch(batch):
+    return batch[0].float(), batch[1]
 
 
 @pytest.fixture
@@ -22,12 +22,11 @@ def net(batch):
     return net
 
 
-@pytest.mark.parametrize("unscale_first", [False, True])
-def test_grad_scaler_passed_is_exact(net, batch, unscale_first):
-    """Scaling by a power of two is exact, so the step must be that without a scaler, bit for bit."""
+def steps_with_and_without_a_scaler(net, batch, *, unscale_first=False, fused=False):
+    """Train two equal nets for three steps; after each, both nets' parameters in pairs."""
     plain, scaled = net, copy.deepcopy(net)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    one, two = sgd(plain), sgd(scaled)
+    one, two = sgd(plain, fused=fused), sgd(scaled, fused=fused)
     onebit.discrete_backprop(plain, one)
     onebit.discrete_backprop(scaled, two, scaler=scaler)
     for _ in range(3):
@@ -40,27 +39,22 @@ def test_grad_scaler_passed_is_exact(net, batch, unscale_first):
             scaler.unscale_(two)
         scaler.step(two)
         scaler.update()
-        for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
+        yield zip(plain.parameters(), scaled.parameters(), strict=True)
+
+
+@pytest.mark.parametrize("unscale_first", [False, True])
+def test_grad_scaler_passed_is_exact(net, batch, unscale_first):
+    """Scaling by a power of two is exact, so the step must be that without a scaler, bit for bit."""
+    for pairs in steps_with_and_without_a_scaler(net, batch, unscale_first=unscale_first):
+        for p, q in pairs:
             assert torch.equal(p, q)
 
 
 def test_grad_scaler_with_a_fused_optimizer_is_exact(net, batch):
     """A fused optimizer unscales inside its kernel, after our hook."""
-    plain, scaled = net, copy.deepcopy(net)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    one, two = sgd(plain, fused=True), sgd(scaled, fused=True)
-    onebit.discrete_backprop(plain, one)
-    onebit.discrete_backprop(scaled, two, scaler=scaler)
-    for _ in range(3):
-        one.zero_grad()
-        two.zero_grad()
-        loss_of(plain, batch).backward()
-        one.step()
-        scaler.scale(loss_of(scaled, batch)).backward()
-        scaler.step(two)
-        scaler.update()
-    for p, q in zip(plain.parameters(), scaled.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
+    for pairs in steps_with_and_without_a_scaler(net, batch, fused=True):
+        for p, q in pairs:
+            torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("fused", [False, True])

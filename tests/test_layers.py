@@ -333,6 +333,8 @@ def test_layer_works_in_functional_call_without_delta():
             ["num_projections=3", "6 / 3 = 2"],
         ),
         ({"num_projections": 0}, ["num_projections=0"]),
+        ({"num_projections": 2.0}, ["num_projections=2.0", "whole number"]),
+        ({"num_projections": "2"}, ["num_projections='2'", "whole number"]),
         ({"activation_bits": 8}, ["activation_bits=8", "1 or 32", "export"]),
         ({"lam": -1e-4}, ["lam=-0.0001", ">= 0"]),
         ({"levels": (1.0,)}, ["levels", "2 elements"]),

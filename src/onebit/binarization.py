@@ -261,9 +261,7 @@ def _check_options(num_projections: int, activation_bits: int, options: dict[str
             )
             hint = f"did you mean {near[0]}?" if near else f"the layers' options are {', '.join(OPTIONS)}"
             raise ValueError(f"{name}={value!r}: there is no such argument; {hint}")
-    if not isinstance(num_projections, int):
-        raise ValueError(f"num_projections={num_projections!r}: use a whole number")
-    width = max(num_projections, 1)
+    width = num_projections if isinstance(num_projections, int) and num_projections > 0 else 1
     ProjectionConv2d(
         width, width, 1, device="meta", num_projections=num_projections, activation_bits=activation_bits, **options
     )

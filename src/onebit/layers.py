@@ -38,10 +38,9 @@ class ProjectionConv2d(QuantizedConv2d):
     """A 2-d convolution whose kernels are `num_projections` 1-bit projections of each learned kernel.
 
     Stands for `nn.Conv2d(in_channels, out_channels, ...)`: same shapes in and out; but bias=False is the default,
-    since a norm nearly always follows. It keeps
-    out_channels / num_projections full-precision kernels `C` and the projection matrices `W`, and convolves
-    with D, whose row o*J + j is a * sgn(W_j) o sgn(C[o]). Train it with `discrete_backprop` (or
-    `add_projection_gradients`), which adds the gradients of the projection loss L_P.
+    since a norm nearly always follows. It keeps out_channels / num_projections full-precision kernels `C` and the
+    projection matrices `W`, and convolves with D, whose row o*J + j is a * sgn(W_j) o sgn(C[o]). Train it with
+    `discrete_backprop` (or `add_projection_gradients`), which adds the gradients of the projection loss L_P.
 
         forward    y = conv2d(x, D), Eq. 12 to 14, with x replaced by sgn(x) if activation_bits = 1
         backward   Eq. 17 and 21 for C and W;  1{|x| <= 1} for sgn(x)
@@ -92,6 +91,8 @@ class ProjectionConv2d(QuantizedConv2d):
             dtype,
             activation_bits=activation_bits,
         )
+        if not isinstance(num_projections, int):
+            raise ValueError(f"num_projections={num_projections!r}: use a whole number")
         if num_projections < 1 or (out_channels // groups) % num_projections:
             raise ValueError(
                 f"num_projections={num_projections}: must divide out_channels / groups = "

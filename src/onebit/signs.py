@@ -107,13 +107,12 @@ class SignFlow:
 
     def feeds_max_pool(self, module: nn.Module) -> bool:
         """Whether a max pool reads what a module returns."""
-        calls = [node for node in self.graph.nodes if self.module_of(node) is module]
         pools = {F.max_pool2d, torch.max_pool2d}
-        return any(self._is(user, (nn.MaxPool2d,), pools) for call in calls for user in call.users)
+        return any(self._is(user, (nn.MaxPool2d,), pools) for call in self._calls(module) for user in call.users)
 
     def feeds_only_signs(self, module: nn.Module) -> bool:
         """Whether all that a module returns, wherever it is called, ends in 1-bit inputs."""
-        calls = [node for node in self.graph.nodes if self.module_of(node) is module]
+        calls = self._calls(module)
         waiting = [user for call in calls for user in self._users(call)]
         seen = set(waiting)
         if any(not call.users for call in calls):
@@ -129,6 +128,9 @@ class SignFlow:
             seen.update(new)
             waiting += new
         return True
+
+    def _calls(self, module: nn.Module) -> list[fx.Node]:
+        return [node for node in self.graph.nodes if self.module_of(node) is module]
 
     def _users(self, node: fx.Node) -> list[fx.Node]:
         """Who reads what a node wrote; a node that works in place wrote its input as well."""

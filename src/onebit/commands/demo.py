@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from onebit.commands.errors import UserError
+from onebit.data.digits import Images, load_digits
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -58,15 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
         TextColumn("epochs  loss {task.fields[loss]}"),
         TimeElapsedColumn(),
     )
+    train, test = load_digits()
     errors = Console(stderr=True)
     with Progress(*columns, console=errors, disable=arguments.quiet or not errors.is_terminal) as progress:
         rows = [
-            _train("float twin", "float", 1, arguments, progress),
-            _train("1-bit (PCNN-22)", "pcnn", arguments.projections, arguments, progress),
+            _train("float twin", "float", 1, train, test, arguments, progress),
+            _train("1-bit (PCNN-22)", "pcnn", arguments.projections, train, test, arguments, progress),
         ]
 
     twin, one_bit = rows
-    table = Table(title="handwritten digits, 8 x 8 pixels: 1348 to train, 449 to test")
+    table = Table(
+        title=f"handwritten digits, 8 x 8 pixels: {len(train.labels)} to train, {len(test.labels)} to test"
+    )
     for heading in ("net", "test accuracy", "bits of its 3x3 kernels", "trained in"):
         table.add_column(heading, justify="left" if heading == "net" else "right")
     for row in rows:
@@ -75,24 +79,31 @@ def run(arguments: argparse.Namespace) -> int:
     Console(soft_wrap=True).print(
         f"The 1-bit net: {one_bit.accuracy - twin.accuracy:+.1f} points against its float twin, "
         f"{twin.kernel_bits / one_bit.kernel_bits:.0f} times fewer bits of kernels.\n"
-        f"(One test image is {100 / 449:.1f} points: a difference of one or two points is within chance.)"
+        f"(One test image is {100 / len(test.labels):.1f} points: "
+        f"a difference of one or two points is within chance.)"
     )
     return 0
 
 
-def _train(name: str, method: str, projections: int, arguments: argparse.Namespace, progress: Progress) -> Outcome:
+def _train(
+    name: str,
+    method: str,
+    projections: int,
+    train: Images,
+    test: Images,
+    arguments: argparse.Namespace,
+    progress: Progress,
+) -> Outcome:
     import torch
     import torch.nn.functional as F
 
     import onebit
-    from onebit.data.digits import load_digits
 
     # Images of 8 x 8 pixels make small steps: a second thread gains little, and on a busy machine threads that
     # wait for each other lose much.
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
-    train, test = ((torch.from_numpy(i), torch.from_numpy(labels)) for i, labels in load_digits())
-    images, labels = train
+    images, labels = (torch.from_numpy(array) for array in train)
     net = onebit.models.wrn22(TENSOR_WIDTH // projections, projections, method, in_channels=1)
     groups = onebit.parameter_groups(net, lr=0.1, weight_decay=5e-4)
     optimizer = torch.optim.SGD(groups, momentum=0.9, nesterov=True)
@@ -114,9 +125,11 @@ def _train(name: str, method: str, projections: int, arguments: argparse.Namespa
             optimizer.step()
             schedule.step()
         progress.update(bar, advance=1, loss=f"{loss.item():.3f}")
-        if progress.disable and not arguments.quiet and epoch % 5 in {0, 1}:  # no terminal: plain lines
+        if progress.disable and not arguments.quiet and (epoch == 1 or epoch % 5 == 0):  # no terminal
             print(f"{name}: epoch {epoch} of {arguments.epochs}, loss {loss.item():.3f}", file=sys.stderr)  # noqa: T201
-    return Outcome(name, _accuracy(net, *test), _kernel_bits(net), time.perf_counter() - start)
+    return Outcome(
+        name, _accuracy(net, *map(torch.from_numpy, test)), _kernel_bits(net), time.perf_counter() - start
+    )
 
 
 def _shifted(images: Tensor) -> Tensor:

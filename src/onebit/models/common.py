@@ -18,6 +18,11 @@ def tensor_width(width: int, num_projections: int) -> int:
     return width * num_projections
 
 
+def takes_signs(method: str, activation_bits: int) -> bool:
+    """Whether the net's convs take sgn of their inputs, before which there must be no ReLU."""
+    return method != "float" and activation_bits == 1
+
+
 def initialize(net: nn.Module) -> None:
     """He's normal initialisation of the convs, small normal for linear layers, zero for biases."""
     for module in net.modules():

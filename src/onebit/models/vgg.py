@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from onebit.binarization import binarize
-from onebit.models.common import conv3x3, initialize, tensor_width
+from onebit.models.common import conv3x3, initialize, takes_signs, tensor_width
 
 # Convs a stage and the width of each, in units of the first; a 2x2 max pool ends a stage.
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
@@ -87,7 +87,6 @@ def vgg16(
     hidden, dropout   of the classifier's two inner layers, which stay in float
     options           of the 1-bit layers: lam, forward_w, w_init, scale, levels
     """
-    one_bit_input = method != "float" and activation_bits == 1
     wide = tensor_width(width, num_projections)
-    net = VGG(wide, num_classes, in_channels, hidden, dropout, relu=not one_bit_input)
+    net = VGG(wide, num_classes, in_channels, hidden, dropout, relu=not takes_signs(method, activation_bits))
     return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)

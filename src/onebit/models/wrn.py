@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebit.binarization import binarize
-from onebit.models.common import conv3x3, initialize, tensor_width
+from onebit.models.common import conv3x3, initialize, takes_signs, tensor_width
 
 
 class Block(nn.Module):
@@ -75,8 +75,8 @@ def _wrn(
 ) -> WRN:
     dropout = (0.3 if width >= 64 else 0.0) if dropout is None else dropout
     wide = tensor_width(width, num_projections)
-    one_bit_input = method != "float" and activation_bits == 1
-    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu=not one_bit_input)
+    relu = not takes_signs(method, activation_bits)
+    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu)
     return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
 
 
