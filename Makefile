@@ -48,5 +48,5 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt "$(TORCH)" 2>/dev/null \
 	  || $(PIP) install -c constraints.txt --extra-index-url $(CPU_WHEELS) "$(TORCH)"
-	$(PIP) install -c constraints.txt -e ".[train,cli,dev]"
+	$(PIP) install -c constraints.txt -e ".[train,cli,tensorboard,dev]"
 	@touch $(READY)

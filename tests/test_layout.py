@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "onebit"
-CHAIN = re.search(r"^    (version -> .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)[1]
+CHAIN = re.search(r"^    (version, .* -> .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)[1]
 RANK = {name: rank for rank, stage in enumerate(CHAIN.split(" -> ")) for name in stage.split(", ")}
 
 

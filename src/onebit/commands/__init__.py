@@ -8,44 +8,56 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
-from onebit.commands.errors import UserError
+from onebit.errors import UserError, WorkError
 from onebit.version import __version__
 
-COMMANDS = ("demo",)
+COMMANDS = ("demo", "train", "eval")
+EXTRAS = {"torch", "rich", "pydantic", "safetensors", "PIL"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (sys.argv's by default) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = words[0] if words else ""
     parser = argparse.ArgumentParser(
         prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch."
     )
     parser.add_argument("--version", action="version", version=f"onebit {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    modules = {name: importlib.import_module(f"onebit.commands.{name}") for name in COMMANDS}
-    for name, module in modules.items():
-        subparser = subparsers.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(subparser)
-    arguments = parser.parse_args(argv)
     try:
+        modules = {name: importlib.import_module(f"onebit.commands.{name}") for name in COMMANDS}
+        for each, module in modules.items():
+            subparser = subparsers.add_parser(
+                each,
+                help=module.HELP,
+                description=module.HELP,
+                epilog=module.EXAMPLES,
+                usage=getattr(module, "USAGE", None),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,  # a flag that comes later must not change what an old command line means
+            )
+            if each == name:  # the others' options are not asked for, and may need packages that are not there
+                module.add_arguments(subparser)
+        arguments = parser.parse_args(words)
         return int(modules[arguments.command].run(arguments))
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)  # noqa: T201
-        return 130
+        return _say(name, "stopped", 130)
     except ModuleNotFoundError as error:
-        if error.name not in {"torch", "rich"}:
+        if error.name not in EXTRAS:
             raise
-        missing = f"needs {error.name}: pip install 'onebit[train,cli]'"
-        print(f"onebit {arguments.command}: {missing}", file=sys.stderr)  # noqa: T201
-        return 2
+        return _say(name, f"needs {error.name}: pip install 'onebit[train,cli]'", 2)
     except UserError as error:
-        print(f"onebit {arguments.command}: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        return _say(name, str(error), 2)
+    except WorkError as error:
+        return _say(name, str(error), 1)
+
+
+def _say(command: str, line: str, code: int) -> int:
+    rank = os.environ.get("RANK", "0")
+    who = f"onebit {command}" if rank == "0" else f"onebit {command} (process {rank})"
+    print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
+    return code

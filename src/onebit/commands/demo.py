@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from onebit.commands.errors import UserError
 from onebit.data.digits import Images, load_digits
+from onebit.errors import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -21,15 +21,28 @@ class Images(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def load_digits() -> tuple[Images, Images]:
-    """Training and test images, standardised with the training images' mean and deviation.
+class Pixels(NamedTuple):
+    """Images (N, 1, 8, 8) in bytes, 0 to 240, and labels (N,) in int64."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+
+def load_digit_pixels() -> tuple[Pixels, Pixels]:
+    """Training and test images; the published grey values, 0 to 16, are spread over a byte.
 
     The test images are the last quarter in the published order. Unshuffled on purpose: several images are by
     the same hand, and a random split would put near copies of test images into the training set.
     """
     with resources.files("onebit.data").joinpath("digits.npz").open("rb") as file, np.load(file) as kept:
-        pixels, labels = kept["images"].astype(np.float32), kept["labels"].astype(np.int64)
+        images, labels = kept["images"].astype(np.uint8)[:, None] * 15, kept["labels"].astype(np.int64)
     first_test = len(labels) - round(len(labels) * TEST_SHARE)
-    mean, deviation = pixels[:first_test].mean(), pixels[:first_test].std()
-    images = ((pixels - mean) / deviation)[:, None]
-    return Images(images[:first_test], labels[:first_test]), Images(images[first_test:], labels[first_test:])
+    return Pixels(images[:first_test], labels[:first_test]), Pixels(images[first_test:], labels[first_test:])
+
+
+def load_digits() -> tuple[Images, Images]:
+    """Training and test images, standardised with the training images' mean and deviation."""
+    train, test = load_digit_pixels()
+    pixels = train.images.astype(np.float32)
+    mean, deviation = pixels.mean(), pixels.std()
+    return Images((pixels - mean) / deviation, train.labels), Images((test.images - mean) / deviation, test.labels)

@@ -57,6 +57,17 @@ class BiRealUnit(nn.Module):
         return before
 
 
+def bireal_name(name: str) -> str:
+    """The standard net's name of a parameter or buffer as the Bi-Real form has it: a block is two units there."""
+    first, *rest = name.split(".")
+    if first != "blocks":
+        return name
+    block, part, rest = int(rest[0]), rest[1], rest[2:]
+    if part == "shortcut":  # behind an average pool
+        return ".".join(["blocks", str(2 * block), part, str(int(rest[0]) + 1), *rest[1:]])
+    return ".".join(["blocks", str(2 * block + int(part[-1]) - 1), part[:-1], *rest])
+
+
 class ResNet(nn.Module):
     """7x7 stem, max pool, the given blocks, average pool, linear classifier.
 

@@ -1,0 +1,135 @@
+"""`onebit train`: a run, from a recipe, from flags, or from where it was interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from onebit.errors import UserError, WorkError
+
+HELP = "train a net; interrupt it whenever you like and go on with --resume"
+EXAMPLES = """examples:
+  onebit train --recipe digits-pcnn22                                a minute, on digits that come with the package
+  onebit train --recipe cifar10-pcnn22-j4 --data-dir DATA            PCNN-22, i = 16, J = 4, as in the paper
+  onebit train --recipe cifar10-pcnn22 --data-dir DATA --budget cpu  a tenth of the epochs, for a CPU
+  onebit train --model wrn22 --projections 4 --data cifar10 --data-dir DATA --epochs 50 --sched cosine --out RUN
+  onebit train --resume RUN                                          go on, bit for bit as if nothing had happened
+  onebit train --recipe imagenet-pcnn-resnet18 --data imagefolder --data-dir PHOTOS --image-size 64
+  torchrun --nproc-per-node 2 --max-restarts 3 -m onebit train --recipe cifar10-pcnn22 --data-dir DATA --out RUN
+"""
+USAGE = "onebit train (--recipe NAME | --resume RUN | flags) [flags]"
+WORDS = {
+    "data_dir": "DIR",
+    "device": "NAME",
+    "hold_out": "N|auto",
+    "initial_checkpoint": "PATH",
+    "levels": "N|N,N,...",
+    "method": "NAME",
+    "milestones": "N,N,...",
+    "teacher": "PATH",
+}
+SHORT = {"batch_size": ["-b"], "workers": ["-j"]}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A flag for every key of a config."""
+    from onebit.training.config import SECTIONS, flag
+
+    run = parser.add_argument_group("what to do")
+    run.add_argument("--recipe", metavar="NAME", help="a recipe of the package (--list-recipes), or a .toml file")
+    run.add_argument("--list-recipes", action="store_true", help="print their names")
+    run.add_argument(
+        "--budget",
+        choices=("paper", "cpu", "smoke"),
+        default="paper",
+        help="paper: as the recipe says (default); cpu: a tenth of the epochs; smoke: does it work at all",
+    )
+    run.add_argument("--out", metavar="RUN", help="folder of the run (default: runs/, named for what it does)")
+    run.add_argument(
+        "--resume", nargs="?", const="", metavar="RUN", help="go on with the run in RUN, or in --out if it has one"
+    )
+    run.add_argument("--quiet", action="store_true", help="no progress")
+    run.add_argument("--json", action="store_true", help="print the summary as JSON")
+    for section in SECTIONS:
+        group = parser.add_argument_group((section.__doc__ or "").strip())
+        for key, field in section.model_fields.items():
+            options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": field.description, "dest": key}
+            if field.default is not None and not isinstance(field.default, bool):
+                default = field.default
+                shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+                options["help"] = f"{field.description} (default: {shown})"
+            if field.annotation is bool:
+                options["action"] = argparse.BooleanOptionalAction
+            else:
+                options["metavar"] = _metavar(key, field.annotation)
+            if key == "amp":
+                options |= {"nargs": "?", "const": "bfloat16"}
+            group.add_argument(*SHORT.get(key, []), flag(key), **options)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, and say what came of it."""
+    from onebit.training.config import Config
+    from onebit.training.recipes import recipe_names, resolve
+
+    if arguments.list_recipes:
+        print("\n".join(recipe_names()))  # noqa: T201
+        return 0
+    flags = {key: value for key, value in vars(arguments).items() if key in Config.model_fields}
+    if arguments.resume is None and arguments.recipe is None and not flags:
+        raise UserError("say what to train: --recipe NAME (see --list-recipes), flags, or --resume RUN; see --help")
+
+    from onebit.training.loop import Interrupted
+    from onebit.training.runfolder import RunFolder
+    from onebit.training.session import resumed_config, train
+
+    resume = arguments.resume is not None
+    if arguments.resume:
+        out = Path(arguments.resume)
+        RunFolder(out).stored_config()  # there must be a run in it
+    else:
+        config = resolve(arguments.recipe, arguments.budget, flags)
+        out = Path(arguments.out or f"runs/{_name(arguments, config)}")
+    if resume and RunFolder(out).has_run():
+        config = resumed_config(out, arguments.recipe, arguments.budget, flags)
+    try:
+        summary = train(config, out, resume=resume, quiet=arguments.quiet)
+    except Interrupted as stop:
+        print(f"stopped and saved; go on with: onebit train --resume {out}", file=sys.stderr)  # noqa: T201
+        return 128 + stop.signal_number
+    except WorkError as error:
+        raise WorkError(f"{error}; then go on with: onebit train --resume {out}") from error
+    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
+    return 0
+
+
+def _sentence(summary: dict[str, Any], out: Path) -> str:
+    scores = f"top-1 {summary['test_top1']:.2f} %, top-5 {summary['test_top5']:.2f} %"
+    cost = f"{summary['epochs']} epochs ({summary['training_seconds']:.0f} s of training)"
+    where = f"{summary['test_images']} test images"
+    lines = [f"{summary['net']} on {summary['data']}: {scores} of {where} after {cost}"]
+    if summary["best_held_out_top1"] is not None:
+        held = f"{summary['best_held_out_top1']:.2f} % of the held-out images"
+        lines.append(f"best epoch {summary['best_epoch']}: {held} (best.safetensors)")
+    if summary["skipped_images"]:
+        lines.append(f"{summary['skipped_images']} images could not be read and were left out")
+    return "\n".join([*lines, f"all of it is in {out}"])
+
+
+def _name(arguments: argparse.Namespace, config: Any) -> str:
+    recipe = arguments.recipe and Path(arguments.recipe).name.removesuffix(".toml")
+    name = recipe or f"{config.data}-{config.method}-{config.model}"
+    budget = "" if arguments.budget == "paper" else f"-{arguments.budget}"
+    return f"{name}{budget}" + (f"-seed{config.seed}" if config.seed else "")
+
+
+def _metavar(key: str, annotation: Any) -> str:
+    """A|B|C for choices, else a word, else N."""
+    kinds = (annotation, *get_args(annotation))
+    choices = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    return WORDS.get(key) or "|".join(map(str, choices)) or "N"

@@ -1,0 +1,118 @@
+"""Image files to bytes of pixels, in worker processes.
+
+A worker gets nothing but items (path, crop) and returns nothing but bytes: which images, in what order and how
+cropped is decided in the main process, so that the number of workers changes nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+RESIZE = 256 / 224  # the shorter side is resized to this many times the crop, as is usual for ImageNet
+# Of the ways in which Pillow says that a file is no whole image.
+BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
+
+
+class Crop(NamedTuple):
+    """Where in the resized image the square is, 0 to 1 (0.5: the middle), and whether it is mirrored."""
+
+    top: float = 0.5
+    left: float = 0.5
+    flip: bool = False
+
+
+class Item(NamedTuple):
+    """One image to decode."""
+
+    path: str
+    size: int
+    crop: Crop
+
+
+class Decoded(NamedTuple):
+    """A batch: the images that could be read, which of the items they are, and what was wrong with the others."""
+
+    images: Tensor  # (n, 3, size, size), uint8
+    kept: list[int]
+    bad: list[tuple[str, str]]
+
+
+def decode(path: str, size: int, crop: Crop = Crop()) -> NDArray[np.uint8]:  # noqa: B008 a tuple is no trap
+    """A square of (3, size, size) from the image whose shorter side is resized to 8/7 of size.
+
+    Only the square is resized, straight from the image: what is cropped away costs nothing.
+    """
+    with Image.open(path) as file:
+        # Of a JPEG that is far too large a smaller version is decoded, still twice as large as needed.
+        file.draft("RGB", (2 * size, 2 * size))
+        image = file.convert("RGB")
+    side = min(image.size) / RESIZE
+    left, top = (image.width - side) * crop.left, (image.height - side) * crop.top
+    square = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    if crop.flip:
+        square = square.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+
+
+class Decoder:
+    """A pool of worker processes (0: none, decode here) that lives as long as this object."""
+
+    def __init__(self, workers: int, pin_memory: bool = False) -> None:
+        self._batches: list[list[Item]] = []
+        self._loader: DataLoader[Any] = DataLoader(
+            _Items(),
+            batch_sampler=_Batches(self._batches),
+            num_workers=workers,
+            collate_fn=_collate,
+            worker_init_fn=_leave_signals_to_the_parent,
+            persistent_workers=workers > 0,
+            pin_memory=pin_memory,
+        )
+
+    def decode(self, batches: Iterable[list[Item]]) -> Iterator[Decoded]:
+        """The batches, in order."""
+        self._batches[:] = batches
+        return iter(self._loader)
+
+
+class _Items(Dataset[tuple[NDArray[np.uint8] | None, tuple[str, str]]]):
+    def __getitem__(self, item: Item) -> tuple[NDArray[np.uint8] | None, tuple[str, str]]:
+        try:
+            return decode(*item), (item.path, "")
+        except BROKEN as error:
+            return None, (item.path, " ".join(str(error).split()) or type(error).__name__)
+
+
+class _Batches:
+    """A batch sampler whose batches can be others at each pass."""
+
+    def __init__(self, batches: list[list[Item]]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def _collate(decoded: list[tuple[NDArray[np.uint8] | None, tuple[str, str]]]) -> Decoded:
+    kept = [position for position, (pixels, _) in enumerate(decoded) if pixels is not None]
+    good = [pixels for pixels, _ in decoded if pixels is not None]
+    images = torch.from_numpy(np.stack(good)) if good else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+    return Decoded(images, kept, [outcome for pixels, outcome in decoded if pixels is None])
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:  # noqa: ARG001
+    """Ctrl-C reaches every process of a terminal; the parent alone decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

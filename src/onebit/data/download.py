@@ -1,0 +1,120 @@
+"""Fetches an archive: with progress, checked, and there whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO, NamedTuple, Self
+
+from onebit.errors import UserError
+
+CHUNK = 1 << 20
+
+
+class Archive(NamedTuple):
+    """A published tar file and the folder that it unpacks to."""
+
+    url: str
+    sha256: str
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+def fetch(archive: Archive, data_dir: Path) -> Path:
+    """The archive's folder in `data_dir`, downloaded and unpacked."""
+    file = data_dir / archive.name
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            _download(archive, file)
+        _unpack(file, data_dir / archive.folder)
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(
+            f"{archive.folder} is not in {data_dir} and could not be downloaded ({reason}): fetch {archive.url} "
+            f"where there is a network, and put {archive.name}, or the folder {archive.folder} from it, into {data_dir}"
+        ) from None
+    except tarfile.TarError as error:
+        raise UserError(f"{file}: not a whole archive ({error}): remove it to fetch it anew") from None
+    return data_dir / archive.folder
+
+
+def _download(archive: Archive, file: Path) -> None:
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    digest = hashlib.sha256()
+    try:
+        with urllib.request.urlopen(archive.url, timeout=30) as answer, part.open("wb") as out:  # noqa: S310 our own https
+            size = int(answer.headers.get("Content-Length") or 0)
+            with _Progress(archive.name, size) as progress:
+                while chunk := answer.read(CHUNK):
+                    digest.update(chunk)
+                    out.write(chunk)
+                    progress.advance(len(chunk))
+        if digest.hexdigest() != archive.sha256:
+            raise UserError(
+                f"{archive.url}: what came has the SHA-256 {digest.hexdigest()[:12]}..., not the published "
+                f"{archive.sha256[:12]}...: nothing was kept; try again, or fetch the file by other means"
+            )
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Only plain files straight in the archive's folder, written by us under their last name."""
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    part.mkdir()
+    try:
+        with tarfile.open(file, "r:*") as archive:
+            for member in archive:
+                parts = Path(member.name).parts
+                source = archive.extractfile(member) if member.isfile() else None
+                if source is not None and len(parts) == 2 and parts[0] == folder.name and ".." not in parts:
+                    with source, (part / parts[1]).open("wb") as out:
+                        shutil.copyfileobj(source, out, CHUNK)
+        if not any(part.iterdir()):
+            raise UserError(f"{file}: holds no folder {folder.name}")
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+class _Progress:
+    """A rich bar on a terminal; elsewhere a line at the beginning and one at the end."""
+
+    def __init__(self, name: str, size: int, out: IO[str] | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        console = Console(file=out or sys.stderr)
+        self._columns = Progress(
+            TextColumn("fetching {task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._columns.add_task(name, total=size or None)
+        if not console.is_terminal:
+            console.print(f"fetching {name}" + (f" ({size / 1e6:.0f} MB)" if size else ""))
+
+    def __enter__(self) -> Self:
+        self._columns.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._columns.stop()
+
+    def advance(self, count: int) -> None:
+        self._columns.advance(self._task, count)

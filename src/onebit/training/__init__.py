@@ -1,0 +1,1 @@
+"""Training that one can leave alone: a config, a loop, a folder that holds the run."""

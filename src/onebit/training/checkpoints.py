@@ -1,0 +1,74 @@
+"""Files that change together: all of a checkpoint is there, or none of it.
+
+One file is replaced by a rename, which is atomic. Several are not; so a checkpoint is written in three moves:
+
+1. each file under its name for the time being, `.NAME.next`, down to the disk;
+2. `.commit` with the list of names, by a rename: from here on the checkpoint counts;
+3. each `.NAME.next` becomes NAME, and `.commit` goes.
+
+Whoever is interrupted before 2 leaves the old checkpoint, after 2 the new one: `recover` finishes the moves.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from onebit.errors import WorkError
+
+COMMIT = ".commit"
+
+
+def switch(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Replace (or make) these files of the folder, together."""
+    try:
+        for name, content in files.items():
+            _write(folder / f".{name}.next", content)
+        _write(folder / f"{COMMIT}.next", json.dumps(sorted(files)).encode())
+        (folder / f"{COMMIT}.next").replace(folder / COMMIT)
+        _sync_names(folder)
+    except OSError as error:
+        _drop(folder)
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise WorkError(f"{folder}: no space left on the disk; what was saved before is whole") from error
+        raise WorkError(f"{folder}: can't be written ({error.strerror}); what was saved before is whole") from error
+    recover(folder)
+
+
+def recover(folder: Path) -> None:
+    """Finish a change that was interrupted, or drop it if it did not come to count."""
+    commit = folder / COMMIT
+    if commit.is_file():
+        for name in json.loads(commit.read_text()):
+            waiting = folder / f".{name}.next"
+            if waiting.is_file() and Path(name).name == name:
+                waiting.replace(folder / name)
+        _sync_names(folder)
+        commit.unlink()
+        _sync_names(folder)
+    _drop(folder)
+
+
+def _drop(folder: Path) -> None:
+    for leftover in folder.glob(".*.next"):
+        leftover.unlink()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    """Make renames last through a loss of power, where the system lets one."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

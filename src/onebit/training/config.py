@@ -1,0 +1,183 @@
+"""What a run is made of: every key of a recipe and every flag of `onebit train`, checked.
+
+A section of keys a class. A key `batch_size` is the flag `--batch-size`; the description is its help.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _numbers(value: Any) -> Any:
+    """'60,120,160' as it comes from a command line; a single number stays one."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        return parts[0] if len(parts) == 1 and "," not in value else parts
+    return value
+
+
+def _known_method(method: str) -> str:
+    from onebit.binarization import METHODS
+
+    if method not in METHODS:
+        raise ValueError(f"use one of {', '.join(METHODS)}")
+    return method
+
+
+class Net(BaseModel):
+    """the net"""
+
+    model: Literal["wrn22", "wrn40", "resnet18", "vgg16"] = Field("wrn22", description="which net")
+    width: Count | None = Field(
+        None, description="the paper's i: channels of the first stage of kernels (16; resnet18, vgg16: 64)"
+    )
+    method: Annotated[str, AfterValidator(_known_method)] = Field("pcnn", description="how kernels become 1 bit")
+    projections: Count = Field(1, description="the paper's J")
+    activation_bits: Literal[1, 32] = Field(32, description="1: convolutions take the sign of their input")
+    dropout: Share | None = Field(None, description="the net's own (WRN: 0.3 from width 64 on, VGG16: 0.5)")
+    lam: NotNegative | None = Field(None, description="weight of the projection loss (1e-4)")
+    forward_w: Literal["elementwise", "mean"] | None = Field(None, description="what the forward pass takes of W")
+    w_init: Literal["ones", "signs", "normal"] | None = Field(None, description="how W begins")
+    scale: Literal["layer", "kernel"] | None = Field(None, description="over what the scale of a kernel is taken")
+    levels: Annotated[int | tuple[float, ...] | None, BeforeValidator(_numbers)] = Field(
+        None, description="number of quantisation levels (2), or the levels"
+    )
+
+
+class Data(BaseModel):
+    """the data"""
+
+    data: Literal["digits", "cifar10", "cifar100", "imagefolder", "imagenet"] = Field(
+        "digits", description="which data; digits come with the package"
+    )
+    data_dir: str | None = Field(None, description="the folder that holds it ($ONEBIT_DATA)")
+    image_size: Count = Field(224, description="of imagefolder and imagenet")
+    hold_out: Natural | Literal["auto"] = Field(
+        "auto",
+        description="training images kept apart to choose the best epoch; 0: none; auto: 5000, at most a tenth",
+    )
+    limit_images: Natural = Field(0, description="train and test on this many images only; 0: all")
+    on_bad_image: Literal["error", "skip"] = Field("error", description="what to do with a file that is no image")
+    workers: Natural = Field(2, description="processes that decode images (imagefolder, imagenet)")
+
+
+class Schedule(BaseModel):
+    """the schedule"""
+
+    epochs: Count = Field(200, description="passes over the training images")
+    batch_size: Count = Field(128, description="images an update takes, over all processes")
+    opt: Literal["sgd", "adamw"] = Field("sgd", description="sgd is Nesterov's")
+    lr: Positive = Field(0.1, description="learning rate")
+    lr_w: NotNegative | None = Field(None, description="learning rate of the projection matrices (lr / 10)")
+    momentum: Share = Field(0.9, description="of sgd")
+    weight_decay: NotNegative = Field(5e-4, description="not for projection matrices")
+    decay_kernels: bool = Field(True, description="weight decay on 1-bit layers' kernels")
+    decay_norm_and_bias: bool = Field(True, description="weight decay on norms and biases")
+    sched: Literal["step", "cosine"] = Field("step", description="how the learning rate falls")
+    milestones: Annotated[tuple[Count, ...], BeforeValidator(lambda v: _as_list(_numbers(v)))] = Field(
+        (60, 120, 160), description="epochs after which sched step lowers it, with commas"
+    )
+    decay_rate: Positive = Field(0.2, description="by what sched step multiplies it")
+    warmup_epochs: NotNegative = Field(0.0, description="epochs in which it rises from 0")
+    two_stage: bool = Field(
+        False, description="with --activation-bits 1: train with 32 first, then insert the signs and train on"
+    )
+    stage2_epochs: Count | None = Field(None, description="of the second stage (epochs)")
+    stage2_lr: Positive | None = Field(None, description="of the second stage (half of lr)")
+
+
+class Extras(BaseModel):
+    """beyond the paper; all off by default"""
+
+    initial_checkpoint: str | None = Field(
+        None, description="begin from these weights (a run or a .safetensors of it); a float net's become kernels"
+    )
+    smoothing: Share = Field(0.0, description="of the labels")
+    teacher: str | None = Field(None, description="distil from this net (a run or a .safetensors of it)")
+    distill_weight: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="of the teacher in the loss")
+    distill_temperature: Positive = Field(4.0, description="that softens both nets' outputs")
+    model_ema_decay: Share = Field(0.0, description="evaluate and keep a running mean of the weights; 0: off")
+    clip_grad: NotNegative = Field(0.0, description="largest norm of the task's gradient; 0: off")
+    bn_batches: Natural = Field(100, description="batches that re-estimate batch norm before the last evaluation")
+    amp: Literal["bfloat16", "float16"] | None = Field(None, description="automatic mixed precision")
+    sync_bn: bool = Field(False, description="batch norm over all processes (GPU only)")
+
+
+class Keeping(BaseModel):
+    """the run"""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="of all that is random")
+    device: str = Field("auto", description="auto: the GPU if there is one, else the CPU")
+    threads: Natural = Field(0, description="of the CPU; 0: PyTorch's choice")
+    test_every: Natural = Field(0, description="evaluate the test images every so many epochs too; 0: at the end")
+    checkpoint_minutes: NotNegative = Field(
+        10.0, description="within an epoch, save every so many minutes; 0: don't"
+    )
+    checkpoint_steps: Natural = Field(0, description="save every so many updates as well; 0: don't")
+    keep_every: Natural = Field(0, description="keep the weights of every n-th epoch; 0: last and best only")
+    tensorboard: bool = Field(False, description="write events for TensorBoard too")
+
+
+SECTIONS: tuple[type[BaseModel], ...] = (Net, Data, Schedule, Extras, Keeping)
+
+
+class Config(Net, Data, Schedule, Extras, Keeping):
+    """A whole run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if self.two_stage and (self.activation_bits != 1 or self.method == "float"):
+            raise ValueError("two_stage: inserts the signs of activation_bits = 1, and a method that is not float")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs {self.warmup_epochs:g}: must be fewer than the epochs, {self.epochs}")
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ValueError(f"milestones {self.milestones}: must rise")
+        return self
+
+
+# What may be another at --resume: where things are and how they are shown, nothing that is meant to change weights.
+FREE_AT_RESUME = frozenset({
+    "data_dir", "teacher", "initial_checkpoint", "workers", "on_bad_image", "device", "threads", "test_every",
+    "checkpoint_minutes", "checkpoint_steps", "keep_every", "tensorboard",
+})  # fmt: skip
+
+
+def flag(key: str) -> str:
+    """A key as it stands in a command line."""
+    return "--" + key.replace("_", "-")
+
+
+def describe(error: dict[str, Any]) -> str:
+    """One of pydantic's findings, in our manner: 'use at least 1'."""
+    context = error.get("ctx", {})
+    kind = str(error["type"])
+    if kind == "literal_error":
+        return "use " + re.sub(r"'", "", str(context["expected"]))
+    if kind == "value_error":
+        return str(context["error"])
+    limits = {
+        "greater_than_equal": ("at least", "ge"),
+        "greater_than": ("more than", "gt"),
+        "less_than_equal": ("at most", "le"),
+        "less_than": ("less than", "lt"),
+    }
+    if kind in limits:
+        words, limit = limits[kind]
+        return f"use {words} {context[limit]:g}"
+    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "finite": "a finite number"}
+    return "use " + next((words for start, words in kinds.items() if kind.startswith(start)), error["msg"].lower())
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | int) else value

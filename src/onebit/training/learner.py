@@ -1,0 +1,144 @@
+"""A net that learns: one update at a time, and all that the next update depends on."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from onebit.backprop import discrete_backprop
+from onebit.data.keyed import Stream, draw
+from onebit.errors import UserError
+from onebit.groups import parameter_groups
+from onebit.training.config import Config
+from onebit.training.processes import Processes
+from onebit.training.schedule import Stage
+
+
+class Outcome(NamedTuple):
+    """Of an update: tensors, so that nobody waits for the device before the numbers are needed."""
+
+    loss_s: Tensor
+    loss_p: Tensor
+    correct: Tensor
+
+
+class Learner:
+    """The net, its optimizer, and what goes with them in one stage of a run."""
+
+    def __init__(
+        self, net: nn.Module, config: Config, stage: Stage, processes: Processes, teacher: nn.Module | None
+    ) -> None:
+        self.config, self.processes, self.teacher = config, processes, teacher
+        device = processes.device
+        if config.sync_bn:
+            if device.type != "cuda":
+                raise UserError("--sync-bn: PyTorch has it on GPUs only")
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        self.net = net.to(device)
+        self.wrapped: nn.Module = self.net
+        if processes.count > 1:
+            self.wrapped = DistributedDataParallel(self.net, [device] if device.type == "cuda" else None)
+        groups = parameter_groups(
+            self.net,
+            stage.lr,
+            stage.lr_w,
+            config.weight_decay,
+            decay_kernels=config.decay_kernels,
+            decay_norm_and_bias=config.decay_norm_and_bias,
+        )
+        for group in groups:
+            group["peak_lr"] = group["lr"]
+        self.optimizer: torch.optim.Optimizer
+        if config.opt == "sgd":
+            self.optimizer = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.momentum > 0)
+        else:
+            self.optimizer = torch.optim.AdamW(groups)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
+        self.backprop = discrete_backprop(self.wrapped, self.optimizer, scaler=self.scaler)
+        self.ema = copy.deepcopy(self.net).requires_grad_(requires_grad=False) if config.model_ema_decay else None
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The net to evaluate and to keep."""
+        return self.net if self.ema is None else self.ema
+
+    def rates(self) -> dict[str, float]:
+        """The current learning rates: lr of the kernels and the rest, lr_w of the projection matrices."""
+        return {"lr_w" if g["name"] == "projections" else "lr": float(g["lr"]) for g in self.optimizer.param_groups}
+
+    def update(self, images: Tensor, labels: Tensor, lr_factor: float, epoch: int, step: int) -> Outcome:
+        """One step of the optimizer. All randomness in it comes from seed, epoch, step and rank."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * lr_factor
+        number = step * self.processes.count + self.processes.rank
+        torch.manual_seed(int(draw(Stream.STEP, self.config.seed, epoch, number)[0]) >> 1)
+        dtype = getattr(torch, self.config.amp or "bfloat16")
+        with torch.autocast(self.processes.device.type, dtype, enabled=self.config.amp is not None):
+            logits = self.wrapped(images)
+            loss = self._loss(logits, images, labels)
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        if self.config.clip_grad:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.net.parameters(), self.config.clip_grad)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.ema is not None:
+            self._follow(self.ema)
+        correct = (logits.detach().argmax(dim=1) == labels).sum()
+        return Outcome(loss.detach(), self.backprop.projection_loss.detach(), correct)
+
+    def _loss(self, logits: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy; with a teacher, a weighted mean of it and of what the teacher would say."""
+        hard = F.cross_entropy(logits, labels, label_smoothing=self.config.smoothing)
+        if self.teacher is None:
+            return hard
+        with torch.no_grad():
+            taught = self.teacher(images)
+        T, weight = self.config.distill_temperature, self.config.distill_weight
+        soft = F.kl_div(
+            F.log_softmax(logits / T, 1), F.log_softmax(taught / T, 1), reduction="batchmean", log_target=True
+        )
+        return (1 - weight) * hard + weight * T**2 * soft  # T**2: the gradient's size does not depend on T
+
+    @torch.no_grad()
+    def _follow(self, ema: nn.Module) -> None:
+        for mean, now in zip(ema.parameters(), self.net.parameters(), strict=True):
+            mean.lerp_(now, 1 - self.config.model_ema_decay)
+        for copied, buffer in zip(ema.buffers(), self.net.buffers(), strict=True):
+            copied.copy_(buffer)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain numbers that, with the evaluated net's weights, let the run go on from here."""
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in self.net.named_parameters():
+            for kind, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{name}/{kind}"] = value
+        if self.ema is not None:
+            tensors |= {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
+        return tensors, {"scaler": json.loads(json.dumps(self.scaler.state_dict()))}
+
+    def load_state(self, weights: dict[str, Tensor], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Be as the learner was whose state this is."""
+        self.evaluated.load_state_dict(weights)
+        if self.ema is not None:
+            self.net.load_state_dict(
+                {n.removeprefix("net/"): t for n, t in tensors.items() if n.startswith("net/")}
+            )
+        parameters = dict(self.net.named_parameters())
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer/"):
+                _, owner, kind = name.split("/")
+                parameter = parameters[owner]
+                # AdamW counts its steps in a tensor on the CPU; the others go where the parameter is.
+                place = tensor if tensor.ndim == 0 else tensor.to(parameter.device)
+                self.optimizer.state[parameter][kind] = place
+        if numbers.get("scaler"):
+            self.scaler.load_state_dict(numbers["scaler"])

@@ -1,0 +1,189 @@
+"""Nets that can be built again: what a weights file says about its net, and how weights come into a net."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from onebit import models
+from onebit.convolution import QuantizedConv2d
+from onebit.data.splits import DataSet
+from onebit.errors import UserError
+from onebit.models.resnet import bireal_name
+from onebit.training.config import Config, Net
+
+Size = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class NetSpec(BaseModel):
+    """Everything that builds a net and feeds it; the metadata of a weights file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    net: Net
+    data: str
+    num_classes: Size
+    image_shape: tuple[Size, Size, Size]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    class_names: tuple[str, ...]
+
+    def build(self) -> nn.Module:
+        """The net, newly initialised."""
+        net = self.net
+        options = {
+            "width": net.width,
+            "dropout": net.dropout,
+            "lam": net.lam,
+            "forward_w": net.forward_w,
+            "w_init": net.w_init,
+            "scale": net.scale,
+            "levels": net.levels,
+        }
+        if net.method == "float":
+            options = {key: options[key] for key in ("width", "dropout")}
+        if net.model == "resnet18" and net.dropout is not None:
+            raise UserError("--dropout: resnet18 has none")
+        try:
+            built: nn.Module = getattr(models, net.model)(
+                num_projections=net.projections,
+                method=net.method,
+                activation_bits=net.activation_bits,
+                num_classes=self.num_classes,
+                in_channels=self.image_shape[0],
+                **{key: value for key, value in options.items() if value is not None},
+            )
+        except ValueError as error:
+            raise UserError(f"{net.model}: {error}") from None
+        return built
+
+    def summary(self) -> str:
+        """Such as 'pcnn wrn22, width 16, J = 4, W1A32'."""
+        net = self.net
+        if net.method == "float":
+            return f"float {net.model}" + (f", width {net.width}" if net.width else "")
+        width = f", width {net.width}" if net.width else ""
+        return f"{net.method} {net.model}{width}, J = {net.projections}, W1A{net.activation_bits}"
+
+
+def spec_of(config: Config, data: DataSet, activation_bits: int | None = None) -> NetSpec:
+    """The spec of a config's net for these images."""
+    net = Net(**{key: getattr(config, key) for key in Net.model_fields})
+    if activation_bits is not None:
+        net = net.model_copy(update={"activation_bits": activation_bits})
+    return NetSpec(
+        net=net,
+        data=config.data,
+        num_classes=data.num_classes,
+        image_shape=data.image_shape,
+        mean=data.mean,
+        deviation=data.deviation,
+        class_names=tuple(data.class_names),
+    )
+
+
+def check_takes_images(net: nn.Module, spec: NetSpec) -> None:
+    """One black image through the net, before anything else is done."""
+    was_training = net.training
+    try:
+        with torch.inference_mode():
+            net.eval()(torch.zeros(1, *spec.image_shape))
+    except (RuntimeError, ValueError) as error:
+        size = " x ".join(str(side) for side in spec.image_shape)
+        raise UserError(f"{spec.net.model} can't take images of {size}: {str(error).splitlines()[0]}") from None
+    finally:
+        net.train(was_training)
+
+
+class Weights(NamedTuple):
+    """What a weights file holds."""
+
+    spec: NetSpec
+    tensors: dict[str, Tensor]
+
+
+def pack_weights(net: nn.Module, spec: NetSpec) -> bytes:
+    """The bytes of a weights file."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
+    return save(tensors, {"onebit": json.dumps(spec.model_dump(mode="json", exclude_none=True))})
+
+
+def read_weights(path: str | Path, which: str = "last") -> Weights:
+    """The weights in a file, or in the last (or 'best') checkpoint of a run folder."""
+    file = Path(path).expanduser()
+    if file.is_dir():
+        folder, file = file, file / f"{which}.safetensors"
+        if not file.is_file():
+            raise UserError(f"{folder}: has no {file.name}; a run folder of `onebit train` is expected")
+    if not file.is_file():
+        raise UserError(f"{path}: no such file or run folder")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dict
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: not a whole weights file ({error})") from None
+    if "onebit" not in metadata:
+        raise UserError(f"{file}: says nothing about its net; weights files of `onebit train` do")
+    try:
+        spec = NetSpec.model_validate_json(metadata["onebit"])
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UserError(f"{file}: its description of the net is wrong at {where or 'its beginning'}") from None
+    _check_shapes(file, spec, tensors)
+    return Weights(spec, tensors)
+
+
+def build_trained(weights: Weights) -> nn.Module:
+    """The net that a weights file describes, with its weights."""
+    net = weights.spec.build()
+    net.load_state_dict(weights.tensors)
+    return net
+
+
+def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> None:
+    """Take over weights: of the same net, of the same net in float, or with inputs of other bits."""
+    if weights.spec.num_classes != spec.num_classes:
+        raise UserError(
+            f"{path}: its net knows {weights.spec.num_classes} classes, the data has {spec.num_classes}: use other "
+            f"data or another checkpoint"
+        )
+    tensors = weights.tensors
+    if weights.spec.net.method == "float" and spec.net.method != "float":
+        tensors = _kernels_from_float(net, spec, tensors)
+    own = net.state_dict()
+    for name, tensor in own.items():
+        if name not in tensors or tensors[name].shape != tensor.shape:
+            what = f"has no {name}" if name not in tensors else f"has {name} as {list(tensors[name].shape)}"
+            raise UserError(f"{path}: {what}, and {spec.summary()} needs {list(tensor.shape)}")
+    net.load_state_dict({name: tensors[name] for name in own})
+
+
+def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names and shapes of the 1-bit net: C[o] is weight[o*J], as `binarize` has it; W and PReLU stay new."""
+    if spec.net.model == "resnet18":
+        tensors = {bireal_name(name): tensor for name, tensor in tensors.items()}
+    tensors = dict(tensors)
+    for name, module in net.named_modules():
+        if isinstance(module, QuantizedConv2d) and f"{name}.weight" in tensors:
+            tensors[f"{name}.C"] = tensors.pop(f"{name}.weight")[:: spec.net.projections]
+    new = {name: t for name, t in net.state_dict().items() if name.endswith((".W", ".prelu.weight"))}
+    return new | tensors
+
+
+def _check_shapes(file: Path, spec: NetSpec, tensors: dict[str, Tensor]) -> None:
+    """Before memory is taken for a net that a file only claims to hold."""
+    with torch.device("meta"):
+        expected = {name: tensor.shape for name, tensor in spec.build().state_dict().items()}
+    found: dict[str, Any] = {name: tensor.shape for name, tensor in tensors.items()}
+    if expected != found:
+        wrong = sorted({*expected, *found} - {name for name in expected if expected[name] == found.get(name)})
+        raise UserError(f"{file}: does not hold the net that it describes (look at {wrong[0]})")

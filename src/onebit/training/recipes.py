@@ -1,0 +1,113 @@
+"""Recipes: TOML files with keys of `Config`, in the package or of the user's own; and budgets.
+
+What counts, from the weakest: the defaults, the recipe, the budget, the flags.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from onebit.errors import UserError
+from onebit.training.config import Config, describe, flag
+
+Budget = Literal["paper", "cpu", "smoke"]
+
+
+def recipe_names() -> list[str]:
+    """The package's recipes."""
+    files = resources.files("onebit.training").joinpath("recipes").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if not file.name.startswith("_"))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The keys of a recipe of the package, or of a file if the name ends in '.toml'."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"--recipe {name}: no such file")
+        text = path.read_text(errors="replace")
+    else:
+        if name not in recipe_names():
+            raise UserError(f"--recipe {name}: no such recipe{_nearest(name, recipe_names())}")
+        text = resources.files("onebit.training").joinpath("recipes", f"{name}.toml").read_text()
+    try:
+        keys = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {name}: not TOML ({error})") from None
+    base = keys.pop("extends", None)
+    if base is None:
+        return keys
+    if not isinstance(base, str) or not base.startswith("_"):
+        raise UserError(f"recipe {name}: extends = {base!r}: use _cifar or _imagenet")
+    shared = resources.files("onebit.training").joinpath("recipes", f"{base}.toml")
+    if not shared.is_file():
+        raise UserError(f"recipe {name}: extends = {base!r}: use _cifar or _imagenet")
+    return tomllib.loads(shared.read_text()) | keys
+
+
+def resolve(recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Config:
+    """The config of a run."""
+    from_recipe = {} if recipe is None else read_recipe(recipe)
+    for key in from_recipe:
+        if key not in Config.model_fields:
+            raise UserError(f"recipe {recipe}: unknown key {key!r}{_nearest(key, Config.model_fields)}")
+    sources = dict.fromkeys(from_recipe, f"recipe {recipe}: ") | dict.fromkeys(flags, "")
+    keys = {**from_recipe, **flags}
+    if budget != "paper":
+        # The flags once more: they count for more than the budget, which looks at them.
+        keys = {**from_recipe, **_scaled(checked(keys, sources), budget), **flags}
+        sources = dict.fromkeys(keys, f"budget {budget}: ") | sources
+    return checked(keys, sources)
+
+
+def checked(keys: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Config:
+    """A config of these keys, or a `UserError` that says which is wrong and where it comes from."""
+    sources = sources or {}
+    try:
+        return Config(**keys)
+    except ValidationError as error:
+        found = error.errors()[0]
+        if not found["loc"]:
+            raise UserError(describe(dict(found))) from None
+        key = str(found["loc"][0])
+        source = sources.get(key, "config: ")
+        what = f"{source}{key} = {keys[key]!r}" if source else f"{flag(key)} {keys[key]}"
+        raise UserError(f"{what}: {describe(dict(found))}") from None
+
+
+def _scaled(config: Config, budget: Budget) -> dict[str, Any]:
+    """What a short run changes: a tenth of the epochs, or a handful of images, on a schedule that suits them.
+
+    A step schedule would spend a short run at the large learning rate; a cosine anneals whatever the length,
+    and a warm-up keeps the first updates, now a larger part of the whole, from doing harm.
+    """
+    if budget == "smoke":
+        return {
+            "epochs": 1, "stage2_epochs": None, "limit_images": 512, "sched": "cosine", "warmup_epochs": 0.1,
+            "bn_batches": 2, "batch_size": min(config.batch_size, 64),
+        }  # fmt: skip
+    epochs = max(2, round(config.epochs / 10))
+    second = config.stage2_epochs and max(2, round(config.stage2_epochs / 10))
+    return {"epochs": epochs, "stage2_epochs": second, "sched": "cosine", "warmup_epochs": min(1.0, epochs / 10)}
+
+
+def to_toml(config: Config) -> str:
+    """The config as a recipe: `onebit train --recipe RUN/config.toml` does the same run again."""
+    lines = []
+    for key, value in config.model_dump(mode="json").items():
+        if value is not None:
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def _nearest(name: str, names: Any) -> str:
+    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"

@@ -1,0 +1,165 @@
+"""The folder of a run: config, environment, metrics, checkpoints, summary.
+
+config.toml              what was asked for, resolved: a recipe that does the same again
+environment.json         versions, machine, command line, threads and processes
+metrics.jsonl            one record a line, as the run goes
+last.safetensors         the net at the last checkpoint; its metadata says how to build it
+last.state.safetensors   optimizer, position and all else that --resume needs
+best.safetensors         the net of the epoch that did best on held-out images
+summary.json             at the end: the result
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from onebit.errors import UserError, WorkError
+from onebit.training.checkpoints import recover, switch
+from onebit.training.config import Config
+from onebit.training.nets import Weights, read_weights
+from onebit.training.processes import Processes
+from onebit.training.recipes import read_recipe, to_toml
+from onebit.version import __version__
+
+CONFIG, ENVIRONMENT, METRICS, SUMMARY = "config.toml", "environment.json", "metrics.jsonl", "summary.json"
+WEIGHTS, STATE, BEST, LOCK = "last.safetensors", "last.state.safetensors", "best.safetensors", ".lock"
+
+
+class RunFolder:
+    """Only the writing process uses what writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    def has_run(self) -> bool:
+        """Whether a run began here."""
+        return (self.path / CONFIG).is_file()
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.path / STATE).is_file()
+
+    def stored_config(self) -> dict[str, Any]:
+        """The keys that the run began with."""
+        if not self.has_run():
+            raise UserError(f"{self.path}: holds no run that could be resumed")
+        return read_recipe(str(self.path / CONFIG))
+
+    def begin(self, config: Config, processes: Processes) -> None:
+        """Make the folder and say in it what the run is."""
+        self.open()
+        switch(
+            self.path,
+            {CONFIG: to_toml(config).encode(), ENVIRONMENT: _json(_environment(processes))},
+        )
+
+    def open(self) -> None:
+        """Take hold of the folder: no two processes may write it at once."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / LOCK).open("a+")
+        except OSError as error:
+            raise UserError(f"--out {self.path}: {error.strerror}") from None
+        if not _locked(self._lock):
+            raise UserError(f"{self.path}: another process is training there")
+        recover(self.path)
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Add a record to the metrics."""
+        try:
+            with (self.path / METRICS).open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise WorkError(f"{self.path / METRICS}: {error.strerror}; the last checkpoint is whole") from error
+
+    def forget_after(self, step: int, finished: bool) -> None:
+        """Drop records of what the checkpoint does not know: it will be done again."""
+        path = self.path / METRICS
+        if path.is_file():
+            lines = [line for line in path.read_text().splitlines() if _step(line, finished) <= step]
+            switch(self.path, {METRICS: "".join(line + "\n" for line in lines).encode()})
+
+    def save(self, files: dict[str, bytes], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Switch to a new checkpoint: these files and this state."""
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        switch(self.path, files | {STATE: save(state, {"onebit": json.dumps(numbers)})})
+
+    def load(self) -> tuple[Weights, dict[str, Tensor], dict[str, Any]]:
+        """The last checkpoint."""
+        path = self.path / STATE
+        try:
+            with safe_open(path, framework="pt") as opened:
+                numbers = json.loads((opened.metadata() or {})["onebit"])
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dict
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise UserError(f"{path}: not a whole state ({error})") from None
+        return read_weights(self.path / WEIGHTS), tensors, numbers
+
+    def summary(self) -> dict[str, Any]:
+        """The result of a finished run."""
+        found: dict[str, Any] = json.loads((self.path / SUMMARY).read_text())
+        return found
+
+
+def summary_file(summary: dict[str, Any]) -> dict[str, bytes]:
+    """The summary, to be saved with the last checkpoint."""
+    return {SUMMARY: _json(summary)}
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _step(line: str, finished: bool) -> float:
+    """Of a record; one that was cut off is after everything, and so is the last of a run that did not finish."""
+    try:
+        record = json.loads(line)
+        return float("inf") if record["kind"] == "final" and not finished else float(record["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+def _environment(processes: Processes) -> dict[str, Any]:
+    packages = {}
+    for name in ("torch", "numpy", "safetensors", "pillow", "pydantic"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "onebit": __version__,
+        "python": platform.python_version(),
+        "packages": packages,
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "device": str(processes.device),
+        "processes": processes.count,
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether we hold the lock now; it goes when this process does, however it ends, workers left over or not."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        return True
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

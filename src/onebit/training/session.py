@@ -1,0 +1,90 @@
+"""One call for a whole run: find out what is asked for, begin or resume it, and bring it to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onebit.data.catalog import load_data
+from onebit.data.splits import DataSet
+from onebit.errors import UserError
+from onebit.training.config import FREE_AT_RESUME, Config, flag
+from onebit.training.loop import Loop
+from onebit.training.processes import Processes
+from onebit.training.recipes import Budget, checked, resolve
+from onebit.training.runfolder import RunFolder
+from onebit.training.watching import LiveDisplay, PlainLines, TensorBoard, Watcher, Watchers
+
+
+def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Train as the config says, in the folder `out`; return the summary.
+
+    With `resume`, go on from the folder's last checkpoint, if it has one.
+    """
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    folder = RunFolder(out)
+    with Processes(config.device) as processes:
+        resume = resume or processes.restarts > 0  # torchrun starts all anew when one was lost
+        if folder.has_run() and not resume:
+            raise UserError(f"{out}: holds a run already: --resume to go on with it, or another --out")
+        data = _data(config, processes)
+        loop = Loop(config, folder, data, processes)
+        if processes.writes:
+            folder.open()
+            if not folder.has_checkpoint():
+                folder.begin(config, processes)
+        processes.wait()
+        if resume and folder.has_checkpoint():
+            loop.resume()
+        watcher = _watcher(config, folder, processes, loop.position.total, quiet)
+        try:
+            return loop.run(watcher)
+        finally:
+            watcher.close()
+
+
+def resumed_config(out: Path, recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Config:
+    """The config that a run began with; what else is asked for must be the same, but for what changes no result."""
+    stored = checked(RunFolder(out).stored_config())
+    asked = stored if recipe is None else resolve(recipe, budget, flags)
+    asked = checked({**asked.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
+    for key in Config.model_fields:
+        was, now = getattr(stored, key), getattr(asked, key)
+        if was != now and key not in FREE_AT_RESUME:
+            raise UserError(f"{flag(key)} {now}: the run in {out} began with {was}, and a resumed run keeps it")
+    return asked
+
+
+def _data(config: Config, processes: Processes) -> DataSet:
+    """The writer first, alone: it may have to download."""
+
+    def load() -> DataSet:
+        return load_data(
+            config.data,
+            config.data_dir,
+            image_size=config.image_size,
+            workers=config.workers,
+            on_bad_image=config.on_bad_image,
+        )
+
+    if processes.count == 1:
+        return load()
+    data = load() if processes.writes else None
+    processes.wait()
+    return data or load()
+
+
+def _watcher(config: Config, folder: RunFolder, processes: Processes, step: int, quiet: bool) -> Watchers:
+    if not processes.writes:
+        return Watchers()
+    watchers: list[Watcher] = []
+    if not quiet:
+        watchers.append(LiveDisplay() if sys.stderr.isatty() else PlainLines())
+    if config.tensorboard:
+        watchers.append(TensorBoard(folder.path / "tensorboard", step))
+    return Watchers(*watchers)
