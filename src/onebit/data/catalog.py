@@ -43,7 +43,7 @@ def load_data(
     if not root.is_dir():
         raise UserError(f"--data-dir {root}: no such folder; expected are {LAYOUT}")
     train, test, names = list_folder(root)
-    decoder, skipped = Decoder(workers), set[str]()
+    decoder, skipped = Decoder(min(workers, os.cpu_count() or 1)), set[str]()  # more would only wait for a core
     return DataSet(
         FolderSplit(train, image_size, decoder, on_bad_image, skipped),
         FolderSplit(test, image_size, decoder, on_bad_image, skipped),

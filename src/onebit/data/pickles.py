@@ -1,6 +1,6 @@
 """Reads the pickles that CIFAR is published as, and runs nothing of what they say.
 
-A pickle is a program: it may name any function and call it. This reader knows three names, and gives each a
+A pickle is a program: it may name any function and call it. This reader knows the few names that arrays need, and gives each a
 stand-in of its own, so that a file can describe arrays and plain containers and nothing else.
 """
 
@@ -55,12 +55,16 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, fortran, data = state
-        if not (isinstance(dtype, _DType) and isinstance(data, bytes) and isinstance(shape, tuple)):
+        self.fill(shape, dtype, data, "F" if fortran else "C")
+
+    def fill(self, shape: Any, dtype: Any, data: Any, order: Any) -> None:
+        """Take the bytes, if they are what shape and dtype say."""
+        if not (isinstance(dtype, _DType) and isinstance(data, bytes | bytearray) and isinstance(shape, tuple)):
             raise ValueError("an array of this kind is not expected")
         shape = tuple(int(size) for size in shape)
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.dtype.itemsize != len(data):
             raise ValueError("an array's size does not fit its data")
-        self.array = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if fortran else "C")
+        self.array = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 class _DType:
@@ -80,6 +84,13 @@ def _reconstruct(*_: Any) -> _Array:
     return _Array()
 
 
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> _Array:
+    """What NumPy writes in protocol 5."""
+    array = _Array()
+    array.fill(shape, dtype, data, order)
+    return array
+
+
 def _encode(text: Any, codec: Any) -> bytes:
     """How Python 3 writes bytes in the older protocols."""
     if not isinstance(text, str) or codec not in {"latin1", b"latin1"}:
@@ -94,6 +105,8 @@ class _NdArray:
 _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
     ("numpy", "ndarray"): _NdArray,
     ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from onebit.data.catalog import load_data
 from onebit.data.splits import DataSet
-from onebit.errors import UserError
+from onebit.errors import UserError, WorkError
 from onebit.training.config import FREE_AT_RESUME, Config, flag
 from onebit.training.loop import Loop
 from onebit.training.processes import Processes
@@ -44,6 +45,10 @@ def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = Fals
         watcher = _watcher(config, folder, processes, loop.position.total, quiet)
         try:
             return loop.run(watcher)
+        except RuntimeError as error:
+            if processes.count > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
+                raise WorkError("lost contact with another process") from error
+            raise
         finally:
             watcher.close()
 

@@ -1,0 +1,356 @@
+"""Data sets from real files in every layout, and from hostile ones."""
+
+import hashlib
+import http.server
+import os
+import pickle
+import tarfile
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_files import CIFAR10_NAMES, cifar10_binary, cifar10_python, cifar100, image_folder
+from onebit.data import cifar
+from onebit.data.catalog import load_data
+from onebit.data.decoding import Crop, decode
+from onebit.data.download import Archive, fetch
+from onebit.data.pickles import read_pickle
+from onebit.errors import UserError
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4, 5])
+def test_cifar10_python_layout_whatever_the_pickles_protocol(tmp_path, protocol):
+    folder, parts = cifar10_python(tmp_path, protocol=protocol)
+    for where in (tmp_path, folder):  # the folder, or the one that holds it
+        data = load_data("cifar10", str(where))
+        images = np.concatenate([images for images, _ in parts[:5]])
+        assert np.array_equal(data.train.images, images)
+        assert np.array_equal(data.train.labels, np.concatenate([labels for _, labels in parts[:5]]))
+        assert np.array_equal(data.test.images, parts[5][0])
+        assert data.class_names == CIFAR10_NAMES
+
+
+def test_cifar10_binary_layout_is_the_same_data(tmp_path):
+    cifar10_python(tmp_path / "a")
+    cifar10_binary(tmp_path / "b")
+    python, binary = load_data("cifar10", str(tmp_path / "a")), load_data("cifar10", str(tmp_path / "b"))
+    for one, other in ((python.train, binary.train), (python.test, binary.test)):
+        assert np.array_equal(one.images, other.images)
+        assert np.array_equal(one.labels, other.labels)
+    assert python.class_names == binary.class_names
+
+
+@pytest.mark.parametrize("layout", ["python", "binary"])
+def test_cifar100_takes_the_fine_labels(tmp_path, layout):
+    parts = cifar100(tmp_path, layout)
+    data = load_data("cifar100", str(tmp_path))
+    for split, name in ((data.train, "train"), (data.test, "test")):
+        assert np.array_equal(split.images, parts[name][0])
+        assert np.array_equal(split.labels, parts[name][1])
+    assert data.class_names[42] == "class_42"
+
+
+def test_data_is_found_through_the_environment(tmp_path, monkeypatch):
+    cifar10_binary(tmp_path)
+    monkeypatch.setenv("ONEBIT_DATA", str(tmp_path))
+    assert len(load_data("cifar10").train.labels) == 100
+    monkeypatch.delenv("ONEBIT_DATA")
+    with pytest.raises(UserError, match="--data-dir DIR, or \\$ONEBIT_DATA"):
+        load_data("cifar10")
+
+
+class Hostile:
+    def __init__(self, call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("function", [os.system, eval, exec, pickle.loads, np.load])
+def test_a_hostile_pickle_runs_nothing(tmp_path, protocol, function):
+    folder, _ = cifar10_python(tmp_path)
+    trap = tmp_path / "trap"
+    words = {os.system: f"touch {trap}", np.load: str(trap)}.get(function, f"open({str(trap)!r}, 'w')")
+    attack = Hostile((function, (words.encode() if function is pickle.loads else words,)))
+    content = pickle.dumps({"data": attack, "labels": [0]}, protocol)
+    (folder / "data_batch_3").write_bytes(content)
+    with pytest.raises(UserError, match="data_batch_3: refused, for its pickle names"):
+        load_data("cifar10", str(tmp_path))
+    assert not trap.exists()
+    if function in {os.system, exec, eval}:  # the trap is a real one: the stock reader falls into it
+        pickle.loads(content)
+        assert trap.exists()
+
+
+def test_a_hostile_array_is_refused_too(tmp_path):
+    """Names that are admitted can't be used for more than they are for."""
+    file = tmp_path / "batch"
+    for content in (
+        {"data": np.array([print], dtype=object)},
+        {"data": np.array([1.5])},
+        {"data": np.array(["x"])},
+        {"data": np.zeros(2, np.dtype([("a", "u1")]))},
+    ):
+        file.write_bytes(pickle.dumps(content, 2))
+        with pytest.raises(UserError):
+            read_pickle(file)
+    # an array that claims more than its bytes
+    whole = pickle.dumps({"data": np.zeros(100, np.uint8)}, 2)
+    file.write_bytes(whole.replace(b"Kd\x85", b"Ke\x85"))
+    with pytest.raises(UserError, match="does not fit"):
+        read_pickle(file)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_cut_off_batch_is_named(tmp_path, cut):
+    folder, _ = cifar10_python(tmp_path)
+    file = folder / "data_batch_2"
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(UserError, match="data_batch_2"):
+        load_data("cifar10", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        ({"labels": [0]}, "no 'data'"),
+        ({"data": np.zeros((1, 3072), np.uint8)}, "no 'labels'"),
+        ({"data": np.zeros((1, 3071), np.uint8), "labels": [0]}, r"not uint8 \(1, 3072\)"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, r"not uint8 \(1, 3072\)"),
+        ({"data": np.zeros((1, 3072), np.int64), "labels": [0]}, "int64"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [10]}, "labels from 10 to 10"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [-1]}, "labels from -1"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": ["cat"]}, "not a list of numbers"),
+        ([1, 2], "it holds a list"),
+    ],
+)
+def test_a_wrong_batch_says_what_is_wrong(tmp_path, batch, what):
+    folder, _ = cifar10_python(tmp_path)
+    (folder / "data_batch_5").write_bytes(pickle.dumps(batch, 2))
+    with pytest.raises(UserError, match=f"data_batch_5.*{what}"):
+        load_data("cifar10", str(tmp_path))
+
+
+def test_a_binary_file_of_the_wrong_length(tmp_path):
+    folder = cifar10_binary(tmp_path)
+    with (folder / "test_batch.bin").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(UserError, match="test_batch.bin.*not a whole number of images"):
+        load_data("cifar10", str(tmp_path))
+
+
+def test_a_missing_batch_is_named(tmp_path):
+    folder, _ = cifar10_python(tmp_path)
+    (folder / "data_batch_4").unlink()
+    with pytest.raises(UserError, match="data_batch_4: not there"):
+        load_data("cifar10", str(tmp_path))
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A real web server over a folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+def packed(folder, source, extra=()):
+    file = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        archive.add(source, source.name)
+        for name, path in extra:
+            archive.add(path, name)
+    return file
+
+
+def test_cifar_is_downloaded_checked_and_unpacked(tmp_path, server, monkeypatch, capfd):
+    folder, address = server
+    source, parts = cifar10_python(tmp_path / "source")
+    file = packed(folder, source)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    archive = Archive(f"{address}/{file.name}", digest, "cifar-10-batches-py")
+    monkeypatch.setitem(cifar.CIFARS, "cifar10", cifar.CIFARS["cifar10"]._replace(archive=archive))
+    home = tmp_path / "new" / "home"
+    data = load_data("cifar10", str(home))
+    assert np.array_equal(data.test.images, parts[5][0])
+    assert "fetching cifar-10-python.tar.gz" in capfd.readouterr().err
+    file.unlink()  # now the server has nothing: what is there is taken
+    assert len(load_data("cifar10", str(home)).train.labels) == 100
+    assert sorted(path.name for path in home.iterdir()) == ["cifar-10-batches-py", file.name]
+
+
+def test_a_download_with_another_checksum_is_not_kept(tmp_path, server):
+    folder, address = server
+    file = packed(folder, cifar10_python(tmp_path / "source")[0])
+    with pytest.raises(UserError, match="not the published 000000"):
+        fetch(Archive(f"{address}/{file.name}", "0" * 64, "cifar-10-batches-py"), tmp_path / "home")
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_an_archive_can_not_write_elsewhere(tmp_path, server):
+    folder, _ = server
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    link = tmp_path / "link"
+    link.symlink_to("/etc/passwd")
+    extra = [
+        ("cifar-10-batches-py/../../escaped", secret),
+        ("../escaped", secret),
+        ("/tmp/escaped-absolute", secret),
+        ("cifar-10-batches-py/link", link),
+        ("cifar-10-batches-py/deep/er", secret),
+    ]
+    file = packed(folder, cifar10_python(tmp_path / "source")[0], extra)
+    home = tmp_path / "home"
+    home.mkdir()
+    file.rename(home / file.name)  # the user put it there
+    found = fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "", "cifar-10-batches-py"), home)
+    assert {path.name for path in found.iterdir()} == {
+        "batches.meta",
+        "test_batch",
+        *(f"data_batch_{n}" for n in range(1, 6)),
+    }
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_without_a_network_the_error_says_what_goes_where(tmp_path):
+    archive = Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "0" * 64, "cifar-10-batches-py")
+    with pytest.raises(UserError) as caught:
+        fetch(archive, tmp_path)
+    message = str(caught.value)
+    for part in (archive.url, f"put {archive.name}", str(tmp_path), archive.folder):
+        assert part in message
+    assert "\n" not in message
+
+
+def test_an_archive_that_is_none(tmp_path):
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not a tar file")
+    with pytest.raises(UserError, match="not a whole archive"):
+        fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "", "cifar-10-batches-py"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_folder_of_images(tmp_path, workers):
+    image_folder(tmp_path)
+    (tmp_path / "train" / "n00000001" / "notes.txt").write_text("no image")
+    data = load_data("imagenet", str(tmp_path), image_size=16, workers=workers)
+    assert data.class_names == ["n00000000", "n00000001", "n00000002"]
+    assert data.train.labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    rows = [np.array([0, 8, 16]), np.array([23, 1])]
+    for batch, chosen in zip(data.train.batches(rows), rows, strict=True):
+        assert batch.images.shape == (len(chosen), 3, 16, 16)
+        assert batch.labels.tolist() == data.train.labels[chosen].tolist()
+        assert batch.images.float().mean(dim=(2, 3)).argmax(dim=1).tolist() == batch.labels.tolist()
+
+
+def test_tiny_imagenets_own_folders_are_found(tmp_path):
+    image_folder(tmp_path, classes=1, train=2)
+    inner = tmp_path / "train" / "n00000000" / "images"
+    inner.mkdir()
+    Image.new("RGB", (8, 8)).save(inner / "deeper.png")
+    assert len(load_data("imagefolder", str(tmp_path)).train.labels) == 3
+
+
+@pytest.mark.parametrize(
+    ("remove", "what"),
+    [
+        ("train", "has no folder 'train'"),
+        ("val", "has no folder 'val'"),
+        ("val/n00000001", ""),
+        (".", "no such folder"),
+    ],
+)
+def test_a_folder_that_is_incomplete(tmp_path, remove, what):
+    root = image_folder(tmp_path / "images")
+    (root / remove).rename(tmp_path / "elsewhere")
+    if what:
+        with pytest.raises(UserError, match=what):
+            load_data("imagefolder", str(root))
+    else:  # a class without test images is no mistake
+        assert set(load_data("imagefolder", str(root)).test.labels) == {0, 2}
+
+
+def test_a_class_that_was_not_trained(tmp_path):
+    root = image_folder(tmp_path)
+    (root / "val" / "n99999999").mkdir()
+    with pytest.raises(UserError, match="n99999999: a class that .* does not have"):
+        load_data("imagefolder", str(root))
+
+
+def broken_images(root):
+    folder = root / "train" / "n00000001"
+    whole = (folder / "train_0.JPEG").read_bytes()
+    (folder / "train_0.JPEG").write_bytes(whole[: len(whole) // 2])  # cut off
+    (folder / "train_1.JPEG").write_bytes(b"")
+    (folder / "train_2.JPEG").write_bytes(b"<html>404</html>")
+    return [str(folder / f"train_{n}.JPEG") for n in range(3)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_broken_image_is_named_or_skipped(tmp_path, workers):
+    image_folder(tmp_path)
+    broken = broken_images(tmp_path)
+    rows = [np.arange(12), np.arange(12, 24)]
+    data = load_data("imagefolder", str(tmp_path), image_size=16, workers=workers)
+    with pytest.raises(UserError, match="n00000001/train_[012].JPEG.*--on-bad-image skip"):
+        list(data.train.batches(rows))
+    data = load_data("imagefolder", str(tmp_path), image_size=16, workers=workers, on_bad_image="skip")
+    labels = [batch.labels.tolist() for batch in data.train.batches(rows)]
+    assert labels == [[0] * 8 + [1], [1] * 4 + [2] * 8]
+    assert sorted(data.skipped) == broken
+    with pytest.raises(UserError, match="none of the 3 images of a batch"):
+        list(data.train.batches([np.array([8, 9, 10])]))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16"])
+def test_images_of_every_mode_become_rgb(tmp_path, mode):
+    file = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
+    Image.new(mode, (20, 10)).save(file)
+    assert decode(str(file), 8).shape == (3, 8, 8)
+
+
+def test_the_middle_and_the_corners(tmp_path):
+    """Shorter side to 8/7 of the square; of a wide image the crop moves along it."""
+    pixels = np.zeros((70, 140, 3), np.uint8)
+    pixels[:, :, 0] = np.arange(140) + 50
+    pixels[:, :, 1] = np.arange(70)[:, None] + 50
+    file = str(tmp_path / "wide.png")
+    Image.fromarray(pixels).save(file)
+    side = 70 * 7 / 8
+    for crop in (Crop(), Crop(0, 0), Crop(1, 1), Crop(0, 1, flip=True)):
+        square = decode(file, 35, crop).astype(float)
+        left, top = (140 - side) * crop.left + 50, (70 - side) * crop.top + 50
+        columns = left + side * (np.arange(35) + 0.5) / 35 - 0.5
+        rows = top + side * (np.arange(35) + 0.5) / 35 - 0.5
+        expected = columns[::-1] if crop.flip else columns
+        inner = slice(2, -2)  # at the edge of the image the resampling has less to average
+        assert np.abs(square[0, 10, inner] - expected[inner]).max() < 1
+        assert np.abs(square[1, inner, 10] - rows[inner]).max() < 1
+
+
+def test_a_large_jpeg_is_decoded_smaller_but_looks_the_same(tmp_path):
+    ramp = np.linspace(0, 255, 1600).astype(np.uint8)
+    pixels = np.stack(
+        [np.tile(ramp, (1200, 1)), np.tile(ramp[:1200, None], (1, 1600)), np.full((1200, 1600), 99)], 2
+    )
+    image = Image.fromarray(pixels.astype(np.uint8))
+    image.save(tmp_path / "large.jpg", quality=95)
+    image.save(tmp_path / "large.png")
+    jpeg, png = (decode(str(tmp_path / f"large.{kind}"), 32).astype(int) for kind in ("jpg", "png"))
+    assert np.abs(jpeg - png).mean() < 2
