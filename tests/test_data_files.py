@@ -233,7 +233,7 @@ def test_without_a_network_the_error_says_what_goes_where(tmp_path):
     with pytest.raises(UserError) as caught:
         fetch(archive, tmp_path)
     message = str(caught.value)
-    for part in (archive.url, f"put {archive.name}", str(tmp_path), archive.folder):
+    for part in (archive.url, "put that file, or the folder", str(tmp_path), archive.folder):
         assert part in message
     assert "\n" not in message
 

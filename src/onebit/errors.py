@@ -7,3 +7,7 @@ class UserError(ValueError):
 
 class WorkError(RuntimeError):
     """The work could not be done, though nothing was wrong with the command: one line, exit code 1."""
+
+
+class NotFiniteError(ValueError):
+    """A weight or a loss has become infinite or NaN: training has diverged."""

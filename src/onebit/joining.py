@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from onebit import projection as pj
+from onebit.errors import NotFiniteError
 from onebit.layers import ProjectionConv2d
 
 if TYPE_CHECKING:
@@ -128,4 +129,4 @@ def _raise_non_finite(due: list[Due], deltas: list[Tensor]) -> None:
         pj.check_finite(f"C of {name}", layer.C)
         pj.check_finite(f"W of {name}", layer.W)
         pj.check_finite(f"the gradient at the quantised kernels of {name}", delta)
-    raise ValueError("L_P overflowed: a smaller learning rate or lam would do")
+    raise NotFiniteError("L_P overflowed: a smaller learning rate or lam would do")

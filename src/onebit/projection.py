@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from onebit.errors import NotFiniteError
+
 Scale = Literal["layer", "kernel"]
 ForwardW = Literal["elementwise", "mean"]
 Levels = int | tuple[float, ...]
@@ -75,7 +77,7 @@ def check_finite(name: str, x: Tensor) -> None:
         return
     if not x.isfinite().all():
         count = int((~x.isfinite()).sum())
-        raise ValueError(
+        raise NotFiniteError(
             f"{name} holds {count} non-finite of {x.numel()} values and can't be projected: "
             f"a smaller learning rate, or the last good checkpoint, would do"
         )

@@ -41,8 +41,8 @@ def fetch(archive: Archive, data_dir: Path) -> Path:
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise UserError(
-            f"{data_dir}: has no {archive.folder}, and it could not be downloaded ({reason}); where there is a network, "
-            f"fetch {archive.url}, and put {archive.name}, or the folder {archive.folder} from it, into {data_dir}"
+            f"{data_dir}: has no {archive.folder}, and it could not be downloaded ({reason}); where there is a "
+            f"network, fetch {archive.url}, and put that file, or the folder {archive.folder} in it, there"
         ) from None
     except tarfile.TarError as error:
         raise UserError(f"{file}: not a whole archive ({error}): remove it to fetch it anew") from None

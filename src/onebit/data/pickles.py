@@ -1,7 +1,7 @@
 """Reads the pickles that CIFAR is published as, and runs nothing of what they say.
 
-A pickle is a program: it may name any function and call it. This reader knows the few names that arrays need, and gives each a
-stand-in of its own, so that a file can describe arrays and plain containers and nothing else.
+A pickle is a program: it may name any function and call it. This reader knows the few names that arrays need,
+and gives each a stand-in of its own, so that a file can describe arrays and plain containers and nothing else.
 """
 
 from __future__ import annotations

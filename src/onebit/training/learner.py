@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from onebit.backprop import discrete_backprop
 from onebit.data.keyed import Stream, draw
-from onebit.errors import UserError
+from onebit.errors import NotFiniteError, UserError
 from onebit.groups import parameter_groups
 from onebit.training.config import Config
 from onebit.training.processes import Processes
@@ -93,6 +93,17 @@ class Learner:
             self._follow(self.ema)
         correct = (logits.detach().argmax(dim=1) == labels).sum()
         return Outcome(loss.detach(), self.backprop.projection_loss.detach(), correct)
+
+    def is_sound(self, images: Tensor) -> bool:
+        """Whether the net still makes numbers of these images: the last loss is of the weights before the update."""
+        self.net.eval()
+        try:
+            with torch.inference_mode():
+                return bool(self.net(images).isfinite().all())
+        except NotFiniteError:
+            return False
+        finally:
+            self.net.train()
 
     def _loss(self, logits: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy; with a teacher, a weighted mean of it and of what the teacher would say."""

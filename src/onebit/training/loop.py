@@ -13,7 +13,7 @@ from torch import nn
 
 from onebit.data.keyed import Stream, shuffled
 from onebit.data.splits import DataSet, Pass, Rows
-from onebit.errors import UserError
+from onebit.errors import NotFiniteError, UserError
 from onebit.training.config import Config
 from onebit.training.evaluation import Accuracy, Feed, evaluate, reestimate_norms
 from onebit.training.flips import flipped, sign_bits
@@ -83,6 +83,7 @@ class Loop:
         self.position = Position()
         self.signs: dict[str, torch.Tensor] = {}
         self.best_file: dict[str, bytes] = {}
+        self.probe: torch.Tensor | None = None  # the images of the last update
         self.teacher = self._teacher()
         self.spec, self.learner = self._fresh(self.stages[0], None)
 
@@ -160,6 +161,7 @@ class Loop:
         saved, stop = time.monotonic(), 0
         for batch in self.data.train.batches(batches, Pass(config.seed, drawn)):
             images, labels = self.feed(batch)
+            self.probe = images
             lr_factor = factor(config, stage, epoch, at.step, self.steps)
             outcome = self._update(images, labels, lr_factor, drawn)
             at.step += 1
@@ -189,11 +191,8 @@ class Loop:
     def _update(self, images: torch.Tensor, labels: torch.Tensor, lr_factor: float, drawn: int) -> Outcome:
         try:
             return self.learner.update(images, labels, lr_factor, drawn, self.position.step)
-        except ValueError as error:
-            # A layer's refusal of weights that are no numbers; anything else would be our own mistake.
-            if "finite" not in str(error):
-                raise
-            raise self._not_finite(self.position.total, str(error)) from None
+        except NotFiniteError as error:
+            raise self._not_finite(self.position.total + 1, str(error)) from None
 
     def _account(self, pace: Pace, interrupts: Interrupts, epoch: int) -> int:
         """Look at the numbers of the updates since the last look; return the signal on which all agree to stop."""
@@ -274,8 +273,8 @@ class Loop:
         skipped = self.processes.union(self.data.skipped) if self.position.step == 0 else self.data.skipped
         if not self.processes.writes:
             return
-        if not all(bool(p.isfinite().all()) for p in self.learner.net.parameters()):
-            raise self._not_finite(self.position.total, "the weights are not finite")
+        if self.probe is not None and not self.learner.is_sound(self.probe):
+            raise self._not_finite(self.position.total, "the net's outputs are no longer finite")
         tensors, numbers = self.learner.state()
         tensors |= {f"signs/{name}": bits for name, bits in self.signs.items()}
         numbers |= {"position": asdict(self.position), "skipped": sorted(skipped)}

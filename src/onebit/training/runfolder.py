@@ -58,8 +58,7 @@ class RunFolder:
         return read_recipe(str(self.path / CONFIG))
 
     def begin(self, config: Config, processes: Processes) -> None:
-        """Make the folder and say in it what the run is."""
-        self.open()
+        """Say in the folder what the run is."""
         switch(
             self.path,
             {CONFIG: to_toml(config).encode(), ENVIRONMENT: _json(_environment(processes))},
@@ -73,8 +72,15 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"--out {self.path}: {error.strerror}") from None
         if not _locked(self._lock):
+            self.close()
             raise UserError(f"{self.path}: another process is training there")
         recover(self.path)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a record to the metrics."""

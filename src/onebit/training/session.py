@@ -30,27 +30,33 @@ def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = Fals
         torch.set_num_threads(config.threads)
     folder = RunFolder(out)
     with Processes(config.device) as processes:
-        resume = resume or processes.restarts > 0  # torchrun starts all anew when one was lost
-        if folder.has_run() and not resume:
-            raise UserError(f"{out}: holds a run already: --resume to go on with it, or another --out")
-        data = _data(config, processes)
-        loop = Loop(config, folder, data, processes)
-        if processes.writes:
-            folder.open()
-            if not folder.has_checkpoint():
-                folder.begin(config, processes)
-        processes.wait()
-        if resume and folder.has_checkpoint():
-            loop.resume()
-        watcher = _watcher(config, folder, processes, loop.position.total, quiet)
         try:
-            return loop.run(watcher)
+            return _run(config, folder, processes, resume=resume, quiet=quiet)
         except RuntimeError as error:
             if processes.count > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
                 raise WorkError("lost contact with another process") from error
             raise
         finally:
-            watcher.close()
+            folder.close()
+
+
+def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: bool, quiet: bool) -> dict[str, Any]:
+    resume = resume or processes.restarts > 0  # torchrun starts all anew when one was lost
+    if folder.has_run() and not resume:
+        raise UserError(f"{folder.path}: holds a run already: --resume to go on with it, or another --out")
+    loop = Loop(config, folder, _data(config, processes), processes)
+    if processes.writes:
+        folder.open()
+        if not folder.has_checkpoint():
+            folder.begin(config, processes)
+    processes.wait()
+    if folder.has_checkpoint():
+        loop.resume()
+    watcher = _watcher(config, folder, processes, loop.position.total, quiet)
+    try:
+        return loop.run(watcher)
+    finally:
+        watcher.close()
 
 
 def resumed_config(out: Path, recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Config:

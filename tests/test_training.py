@@ -1,0 +1,314 @@
+"""Runs in this process: what they learn, what they keep, and how they go on."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import onebit
+from onebit.data.catalog import load_data
+from onebit.errors import UserError
+from onebit.training.interrupts import Interrupts
+from onebit.training.loop import Interrupted, Loop
+from onebit.training.nets import build_trained, read_weights
+from onebit.training.processes import Processes
+from onebit.training.recipes import checked, read_recipe
+from onebit.training.runfolder import RunFolder
+from training_runs import assert_same_run, records, small_config, small_run
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def interrupted_run(monkeypatch, out, stop_at, **keys):
+    """Ctrl-C that comes at update `stop_at`, and then --resume."""
+    updates = []
+    account = Loop._account
+
+    def account_and_interrupt(self, pace, interrupts, epoch):
+        updates.append(1)
+        if len(updates) == stop_at:
+            interrupts._receive(2, None)
+        return account(self, pace, interrupts, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_account", account_and_interrupt)
+        with pytest.raises(Interrupted):
+            small_run(out, **keys)
+    return small_run(out, resume=True, **keys)
+
+
+def test_a_run_learns_and_its_folder_says_so(tmp_path):
+    summary = small_run(tmp_path, width=8, epochs=6, limit_images=1000, lr=0.05, hold_out=100)
+    assert summary["test_top1"] > 50
+    epochs = records(tmp_path, "epoch")
+    assert len(epochs) == 6
+    assert epochs[-1]["loss_s"] < epochs[0]["loss_s"] / 1.5
+    for record in epochs:
+        assert {"loss_s", "loss_p", "train_top1", "lr", "lr_w", "images_per_s", "held_out_top1"} <= record.keys()
+        assert 0 < record["flipped_kernels"] < 0.2
+        assert 0 <= record["flipped_projections"] < 0.2
+        assert record["loss_p"] > 0
+    assert summary["best_held_out_top1"] == max(record["held_out_top1"] for record in epochs)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["packages"]["torch"] == torch.__version__.split("+")[0] or environment["packages"]["torch"]
+    assert checked(read_recipe(str(tmp_path / "config.toml"))).width == 8
+
+
+def test_the_last_weights_are_those_that_were_tested(tmp_path):
+    summary = small_run(tmp_path)
+    net = build_trained(read_weights(tmp_path)).eval()
+    data = load_data("digits")
+    pixels = torch.from_numpy(data.test.images).float() / 255
+    chosen = torch.from_numpy(_tested_rows(tmp_path))
+    with torch.inference_mode():
+        logits = net((pixels - data.mean[0]) / data.deviation[0])[chosen]
+    labels = torch.from_numpy(data.test.labels)[chosen]
+    assert 100 * (logits.argmax(1) == labels).float().mean().item() == pytest.approx(summary["test_top1"])
+    top5 = (logits.topk(5).indices == labels[:, None]).any(1).float().mean().item()
+    assert 100 * top5 == pytest.approx(summary["test_top5"])
+
+
+def _tested_rows(out):
+    with Processes("cpu") as processes:
+        return Loop(small_config(), RunFolder(out / "none"), load_data("digits"), processes).test_rows
+
+
+def test_held_out_images_are_not_trained_on(tmp_path):
+    with Processes("cpu") as processes:
+        loops = [
+            Loop(
+                small_config(limit_images=0, hold_out=h, seed=s),
+                RunFolder(tmp_path),
+                load_data("digits"),
+                processes,
+            )
+            for h, s in (("auto", 0), ("auto", 7), (0, 0), (500, 0))
+        ]
+    for loop, held in zip(loops, (134, 134, 0, 500), strict=True):
+        assert len(loop.held_rows) == held
+        assert sorted([*loop.train_rows, *loop.held_rows]) == list(range(1348))
+    assert loops[0].held_rows.tolist() == loops[1].held_rows.tolist()  # runs of other seeds compare
+
+
+def test_without_held_out_images_there_is_no_best(tmp_path):
+    summary = small_run(tmp_path, hold_out=0)
+    assert summary["best_epoch"] is None
+    assert not (tmp_path / "best.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"opt": "adamw", "lr": 0.01, "dropout": 0.3},
+        {"projections": 2, "activation_bits": 1, "model_ema_decay": 0.9, "smoothing": 0.1, "clip_grad": 1.0},
+        {"method": "float", "sched": "step", "milestones": (1,), "amp": "bfloat16"},
+    ],
+    ids=lambda keys: "-".join(map(str, keys)) or "plain",
+)
+@pytest.mark.parametrize("stop_at", [2, 5, 7])  # 5 updates an epoch: in the middle, at the end, in the second
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, keys, stop_at):
+    small_run(tmp_path / "whole", **keys)
+    interrupted_run(monkeypatch, tmp_path / "parts", stop_at, **keys)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("stop_at", [3, 10, 12])
+def test_two_stages_in_one_run(tmp_path, monkeypatch, stop_at):
+    """First W1A32, then with signs from half the learning rate; and it can be interrupted anywhere."""
+    keys = {"activation_bits": 1, "two_stage": True, "sched": "step", "milestones": (1,), "decay_rate": 0.5}
+    small_run(tmp_path / "whole", **keys)
+    epochs = records(tmp_path / "whole", "epoch")
+    assert [(r["stage"], r["epoch"], r["lr"]) for r in epochs] == [
+        (1, 1, 0.1), (1, 2, 0.05), (2, 1, 0.05), (2, 2, 0.025),
+    ]  # fmt: skip
+    assert [r["lr_w"] for r in epochs] == pytest.approx([0.01, 0.005, 0.005, 0.0025])
+    assert read_weights(tmp_path / "whole" / "stage1.safetensors").spec.net.activation_bits == 32
+    assert read_weights(tmp_path / "whole").spec.net.activation_bits == 1
+    interrupted_run(monkeypatch, tmp_path / "parts", stop_at, **keys)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_second_stage_begins_with_the_first_ones_weights(tmp_path):
+    keys = {"activation_bits": 1, "epochs": 1}
+    small_run(tmp_path / "two", two_stage=True, stage2_lr=1e-30, lr_w=0.0, bn_batches=0, weight_decay=0.0, **keys)
+    first, last = (load_file(tmp_path / "two" / f"{name}.safetensors") for name in ("stage1", "last"))
+    for name, tensor in first.items():
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            assert tensor.equal(last[name]), name
+
+
+@pytest.mark.parametrize("model", ["wrn22", "resnet18", "vgg16"])
+@pytest.mark.parametrize("projections", [1, 2])
+def test_from_a_float_checkpoint(tmp_path, model, projections):
+    """Kernels, norms, stem and classifier are taken over; only what the float net does not have is new."""
+    image = {"data": "digits"} if model != "vgg16" else {}
+    if model == "vgg16":
+        pytest.importorskip("PIL")
+        from data_files import image_folder
+
+        image_folder(tmp_path / "images", classes=2, train=20, test=10)
+        image = {"data": "imagefolder", "data_dir": str(tmp_path / "images"), "image_size": 32, "workers": 0}
+        image |= {"batch_size": 8, "hold_out": 0, "limit_images": 0}
+    keys = {"model": model, "epochs": 1, **image}
+    small_run(tmp_path / "float", method="float", **(keys | {"width": 4}))
+    start = load_file(tmp_path / "float" / "last.safetensors")
+    keys |= {"lr": 1e-30, "lr_w": 0.0, "weight_decay": 0.0, "bn_batches": 0}
+    small_run(
+        tmp_path / "one-bit",
+        **(keys | {"width": 4 // projections, "projections": projections}),
+        initial_checkpoint=str(tmp_path / "float"),
+    )
+    net = build_trained(read_weights(tmp_path / "one-bit"))
+    stem = next(module for module in net.modules() if isinstance(module, torch.nn.Conv2d))
+    assert any(stem.weight.equal(tensor) for tensor in start.values())
+    layers = [m for m in net.modules() if isinstance(m, onebit.ProjectionConv2d)]
+    kernels = [t for name, t in start.items() if t.ndim == 4 and t.shape[-1] == 3]
+    assert len(layers) >= 12
+    for layer in layers:
+        assert any(k.shape[1:] == layer.C.shape[1:] and k[::projections].equal(layer.C) for k in kernels)
+    norms = sum(isinstance(m, torch.nn.BatchNorm2d) for m in net.modules())
+    taken = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d) and any(
+        t.shape == m.weight.shape and t.equal(m.weight) for t in start.values())]  # fmt: skip
+    assert len(taken) == norms
+
+
+def test_a_checkpoint_of_another_net_is_refused(tmp_path):
+    small_run(tmp_path / "a", epochs=1)
+    with pytest.raises(UserError, match="has stem.weight as"):
+        small_run(tmp_path / "b", width=3, initial_checkpoint=str(tmp_path / "a"))
+    with pytest.raises(UserError, match="needs"):
+        small_run(tmp_path / "b", model="wrn40", initial_checkpoint=str(tmp_path / "a"))
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_teacher_is_listened_to(tmp_path):
+    """With all the weight on the teacher, labels do not matter: the loss falls towards the teacher's outputs."""
+    small_run(tmp_path / "teacher", method="float", width=4, epochs=3)
+    keys = {"teacher": str(tmp_path / "teacher"), "epochs": 3, "width": 4}
+    small_run(tmp_path / "a", distill_weight=1.0, **keys)
+    small_run(tmp_path / "b", distill_weight=1.0, smoothing=0.5, **keys)  # labels have no part in it
+    small_run(tmp_path / "c", distill_weight=0.5, **keys)
+    losses = [[r["loss_s"] for r in records(tmp_path / name, "epoch")] for name in "abc"]
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
+    assert losses[0][-1] < losses[0][0]
+    teacher = read_weights(tmp_path / "teacher").tensors
+    small_run(tmp_path / "same", method="float", initial_checkpoint=str(tmp_path / "teacher"), distill_weight=1.0,
+              lr=1e-30, weight_decay=0.0, **keys)  # fmt: skip
+    # a student that is the teacher: the loss is what train and eval mode of its norms differ by
+    assert records(tmp_path / "same", "epoch")[0]["loss_s"] < losses[0][0] / 4
+    assert all(t.equal(read_weights(tmp_path / "teacher").tensors[name]) for name, t in teacher.items())
+
+
+def test_ema_keeps_the_mean(tmp_path):
+    small_run(tmp_path / "ema", model_ema_decay=0.5, bn_batches=0)
+    mean, state = (load_file(tmp_path / "ema" / name) for name in ("last.safetensors", "last.state.safetensors"))
+    raw = {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")}
+    assert raw.keys() == mean.keys()
+    small_run(tmp_path / "plain", bn_batches=0)
+    plain = load_file(tmp_path / "plain" / "last.safetensors")
+    assert all(raw[name].equal(plain[name]) for name in plain)  # the mean changes nothing in training
+    assert not mean["stem.weight"].equal(raw["stem.weight"])
+    assert (mean["stem.weight"] - raw["stem.weight"]).abs().max() < 0.1
+
+
+def test_every_nth_epoch_is_kept_on_request(tmp_path):
+    small_run(tmp_path, epochs=3, keep_every=2, test_every=3)
+    assert sorted(path.name for path in tmp_path.glob("epoch*")) == ["epoch0002.safetensors"]
+    assert ["test_top1" in r for r in records(tmp_path, "epoch")] == [False, False, True]
+
+
+def test_tensorboard_gets_the_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    small_run(tmp_path, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    drawn = [(event.step, event.value) for event in events.Scalars("epoch/loss_s")]
+    assert drawn == [(r["step"], pytest.approx(r["loss_s"])) for r in records(tmp_path, "epoch")]
+
+
+def test_norms_are_estimated_anew_from_plain_images(tmp_path):
+    """Judged by PyTorch's own statistics over the same images at once."""
+    small_run(tmp_path, epochs=1, bn_batches=4)
+    weights = read_weights(tmp_path)
+    net = build_trained(weights)
+    with Processes("cpu") as processes:
+        loop = Loop(small_config(epochs=1), RunFolder(tmp_path / "x"), load_data("digits"), processes)
+    from onebit.data.keyed import Stream, shuffled
+
+    order = shuffled(Stream.ORDER, 0, 0, loop.train_rows)[: 4 * 32]
+    data = loop.data
+    images = (torch.from_numpy(data.train.images[order]).float() / 255 - data.mean[0]) / data.deviation[0]
+    seen = []
+    first = net.blocks[0].norm1
+    first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        net.eval()(images)
+    batches = seen[0].reshape(4, 32, *seen[0].shape[1:])
+    torch.testing.assert_close(first.running_mean, batches.mean(dim=(0, 1, 3, 4)))
+    torch.testing.assert_close(first.running_var, batches.transpose(1, 2).reshape(4, 2, -1).var(2).mean(0))
+
+
+def test_an_infinite_loss_stops_the_run_and_names_the_step(tmp_path):
+    with pytest.raises(
+        UserError, match=r"stopped at step \d+ \(epoch \d, learning rate 1e\+30\).*nothing was saved"
+    ):
+        small_run(tmp_path / "a", lr=1e30)
+    small_run(tmp_path / "b", epochs=1)
+    assert not (tmp_path / "a" / "last.safetensors").exists()
+
+
+@pytest.mark.parametrize("method", ["pcnn", "float"])
+def test_the_last_good_checkpoint_is_kept_when_the_loss_becomes_infinite(tmp_path, monkeypatch, method):
+    """A learning rate that explodes in the second epoch, with a checkpoint after each update."""
+    keys = {"method": method, "checkpoint_steps": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr("onebit.training.loop.factor", lambda config, stage, epoch, step, steps: 1e30**epoch)
+        with pytest.raises(UserError, match=r"stopped at step [678] \(epoch 2, .*the last checkpoint is whole"):
+            small_run(tmp_path, **keys)
+    assert all(bool(t.isfinite().all()) for t in read_weights(tmp_path).tensors.values())
+    assert small_run(tmp_path, resume=True, **keys)["updates"] == 10  # without the explosion it goes on
+
+
+def test_a_run_folder_is_not_written_twice(tmp_path):
+    small_run(tmp_path, epochs=1)
+    with pytest.raises(UserError, match="holds a run already: --resume"):
+        small_run(tmp_path, epochs=1)
+
+
+def test_resume_of_a_finished_run_is_its_summary(tmp_path):
+    first = small_run(tmp_path, epochs=1)
+    before = (tmp_path / "last.safetensors").stat().st_mtime_ns
+    assert small_run(tmp_path, epochs=1, resume=True) == first
+    assert (tmp_path / "last.safetensors").stat().st_mtime_ns == before
+    assert len(records(tmp_path, "final")) == 1
+
+
+def test_fp16_needs_its_scaler(tmp_path):
+    small_run(tmp_path, amp="float16")
+    with safe_open(tmp_path / "last.state.safetensors", "pt") as state:
+        assert json.loads(state.metadata()["onebit"])["scaler"]["scale"] > 1
+    assert math.isfinite(records(tmp_path, "epoch")[-1]["loss_s"])
+
+
+def test_interrupts_are_kept_and_the_second_one_counts():
+    import signal
+
+    with Interrupts() as interrupts:
+        assert not interrupts.received
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
