@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stopped and saved; go on with: onebit train --resume {out}", file=sys.stderr)  # noqa: T201
         return 128 + stop.signal_number
     except WorkError as error:
-        raise WorkError(f"{error}; then go on with: onebit train --resume {out}") from error
+        raise WorkError(f"{error}. Go on with: onebit train --resume {out}") from error
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
     return 0

@@ -95,7 +95,7 @@ class Learner:
         return Outcome(loss.detach(), self.backprop.projection_loss.detach(), correct)
 
     def is_sound(self, images: Tensor) -> bool:
-        """Whether the net still makes numbers of these images: the last loss is of the weights before the update."""
+        """Whether the net makes numbers of these images; the last loss was of the weights before the update."""
         self.net.eval()
         try:
             with torch.inference_mode():

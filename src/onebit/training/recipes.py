@@ -104,7 +104,9 @@ def to_toml(config: Config) -> str:
     lines = []
     for key, value in config.model_dump(mode="json").items():
         if value is not None:
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            # JSON's strings and lists are TOML's, but for one character.
+            text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{key} = {text}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,134 @@
+"""Files that switch together, whatever happens in between."""
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from onebit.errors import WorkError
+from onebit.training import checkpoints
+from onebit.training.checkpoints import recover, switch
+from training_runs import command, records, small_flags, small_run
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+OLD = {"weights": b"old" * 1000, "state": b"old state", "other": b"untouched"}
+NEW = {"weights": b"new", "state": b"new state", "best": b"made now"}
+
+
+class Killed(BaseException):
+    """What comes in the place of SIGKILL: nothing in the code catches it."""
+
+
+OPERATIONS = [(Path, "open"), (Path, "replace"), (Path, "unlink"), (os, "fsync")]
+
+
+def die_at(monkeypatch, moment):
+    """End before the `moment`-th operation on the disk; the number of operations if there are fewer."""
+    count = 0
+
+    def counting(operation):
+        def counted(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == moment:
+                raise Killed
+            return operation(*args, **kwargs)
+
+        return counted
+
+    for owner, name in OPERATIONS:
+        monkeypatch.setattr(owner, name, counting(getattr(owner, name)))
+    return lambda: count
+
+
+def test_death_at_every_moment_leaves_all_or_nothing(tmp_path, monkeypatch):
+    outcomes = set()
+    for moment in range(1, 100):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        for name, content in OLD.items():
+            (folder / name).write_bytes(content)
+        with monkeypatch.context() as patch:
+            counted = die_at(patch, moment)
+            try:
+                switch(folder, NEW)
+            except Killed:
+                pass
+            else:
+                assert counted() < moment
+                break
+        with monkeypatch.context() as patch:  # and death again, in the middle of the recovery
+            die_at(patch, 1 + moment % 3)
+            with contextlib.suppress(Killed):
+                recover(folder)
+        recover(folder)
+        found = contents(folder)
+        assert found in (OLD, OLD | NEW)
+        outcomes.add(found == OLD)
+    assert outcomes == {True, False}
+    assert moment > 12
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    switch(tmp_path, OLD)
+
+    def full(path, content):
+        if "state" in path.name:
+            path.write_bytes(content[:3])
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr(checkpoints, "_write", full)
+    with pytest.raises(WorkError, match="no space left on the disk; what was saved before is whole"):
+        switch(tmp_path, NEW)
+    assert contents(tmp_path) == OLD
+
+
+def test_a_list_of_names_can_not_lead_elsewhere(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".x.next").write_bytes(b"")
+    (folder / ".commit").write_text('["../escaped", "x"]')
+    recover(folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system with room for the run's first checkpoint and not for many more."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1000k", "tmpfs", str(disk)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk can't be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_said_and_the_checkpoint_stays_whole(tmp_path, small_disk):
+    whole = small_run(tmp_path / "whole", width=4, epochs=8)
+    run = small_disk / "run"
+    words = ["train", *small_flags(width=4, epochs=8, keep_every=1), "--out", str(run)]
+    code, _, err = command(*words)
+    assert code == 1, err
+    assert "no space left on the disk" in err.splitlines()[-1]
+    assert f"onebit train --resume {run}" in err.splitlines()[-1]
+    kept = sorted(run.glob("epoch*.safetensors"))
+    assert kept
+    for path in kept:  # make room
+        path.unlink()
+    code, out, err = command("train", "--resume", str(run), "--keep-every", "0")
+    assert code == 0, err
+    assert f"top-1 {whole['test_top1']:.2f} %" in out
+    assert [r["epoch"] for r in records(run, "epoch")] == list(range(1, 9))

@@ -1,0 +1,214 @@
+"""Recipes, budgets and flags: what counts, and what is refused."""
+
+import tomllib
+from importlib import resources
+
+import pytest
+
+from data_files import image_folder
+from onebit.data.splits import DataSet
+from onebit.errors import UserError
+from onebit.training.config import Config
+from onebit.training.nets import spec_of
+from onebit.training.recipes import checked, read_recipe, recipe_names, resolve, to_toml
+from onebit.training.schedule import factor, stages
+from training_runs import command
+
+PAPER = [
+    *(
+        f"{data}-pcnn{net}{i}{j}"
+        for data in ("cifar10", "cifar100")
+        for net in ("22", "40")
+        for i in ("", "-i64")
+        for j in ("", "-j2", "-j4")
+    ),
+    *(f"{data}-wrn{net}{i}" for data in ("cifar10", "cifar100") for net in ("22", "40") for i in ("", "-i64")),
+    "imagenet-pcnn-resnet18",
+    "imagenet-pcnn-resnet18-j2",
+    "imagenet-pcnn-resnet18-w1a1",
+    "imagenet-pcnn-vgg16",
+    "imagenet-resnet18",
+    "imagenet-vgg16",
+]
+
+
+def test_there_is_a_recipe_for_every_net_of_the_paper():
+    assert set(PAPER) | {"digits-pcnn22", "digits-wrn22"} == set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_what_its_name_says(name):
+    config = resolve(name, "paper", {})
+    assert config.data == name.split("-")[0]
+    assert config.method == ("pcnn" if "pcnn" in name else "float")
+    assert config.projections == int(name.split("-j")[1]) if "-j" in name else config.projections == 1
+    if "cifar" in name:
+        assert config.width == (64 if "i64" in name else 16)
+        assert config.model == ("wrn40" if "40" in name else "wrn22")
+        assert (config.epochs, config.batch_size, config.lr, config.weight_decay) == (200, 128, 0.1, 5e-4)
+        assert (config.milestones, config.decay_rate, config.activation_bits) == ((60, 120, 160), 0.2, 32)
+    if "imagenet" in name:
+        assert (config.epochs, config.lr, config.weight_decay) == (60, 0.1, 1e-4)
+        assert (config.milestones, config.decay_rate) == ((20, 40), 0.1)
+        assert config.two_stage == name.endswith("w1a1")
+    if "pcnn" in name and "digits" not in name:
+        assert config.lr_w == 0.01
+    text = resources.files("onebit.training").joinpath("recipes", f"{name}.toml").read_text()
+    assert len(text.splitlines()) < 16
+    assert text.startswith("#")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if "64" not in name and "vgg" not in name])
+def test_a_recipe_builds_its_net(name):
+    shape = {"digits": (1, 8, 8), "imagenet": (3, 224, 224)}.get(name.split("-")[0], (3, 32, 32))
+    data = DataSet(None, None, list(map(str, range(10))), shape, (0.5,), (0.5,))
+    config = resolve(name, "paper", {})
+    net = spec_of(config, data).build()
+    assert sum(p.numel() for p in net.parameters()) > 100_000
+
+
+def test_flags_count_more_than_budgets_and_budgets_more_than_recipes():
+    paper, cpu, smoke = (resolve("cifar10-pcnn22", budget, {}) for budget in ("paper", "cpu", "smoke"))
+    assert (paper.epochs, paper.sched, paper.warmup_epochs) == (200, "step", 0)
+    assert (cpu.epochs, cpu.sched, cpu.warmup_epochs) == (20, "cosine", 1)
+    assert (smoke.epochs, smoke.sched) == (1, "cosine")
+    assert smoke.limit_images == 512
+    flags = {"epochs": "7", "sched": "step", "milestones": "3,5"}
+    mixed = resolve("cifar10-pcnn22", "cpu", flags)
+    assert (mixed.epochs, mixed.sched, mixed.milestones, mixed.width) == (7, "step", (3, 5), 16)
+    assert resolve("imagenet-pcnn-resnet18-w1a1", "cpu", {"stage2_epochs": "30"}).stage2_epochs == 30
+    for budget in ("cpu", "smoke"):
+        for name in recipe_names():
+            resolve(name, budget, {})
+
+
+def test_a_config_is_a_recipe(tmp_path):
+    for name, flags in (
+        ("cifar10-pcnn22-j4", {"lam": "1e-3", "levels": "-1,0,1"}),
+        ("imagenet-pcnn-resnet18-w1a1", {}),
+    ):
+        config = resolve(name, "cpu", flags)
+        file = tmp_path / "config.toml"
+        file.write_text(to_toml(config))
+        assert resolve(str(file), "paper", {}) == config
+        assert tomllib.loads(file.read_text())["batch_size"] == config.batch_size
+
+
+def test_awkward_text_survives_toml(tmp_path):
+    config = checked({"data_dir": 'a "b" \\ c\n\u00fc\u2028\x7f'})
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    assert read_recipe(str(file))["data_dir"] == config.data_dir
+
+
+def test_learning_rates_follow_the_schedule():
+    config = checked({"epochs": 200, "warmup_epochs": 0})
+    (stage,) = stages(config)
+    rates = [factor(config, stage, epoch, 0, 10) for epoch in (0, 59, 60, 119, 120, 159, 160, 199)]
+    assert rates == pytest.approx([1, 1, 0.2, 0.2, 0.04, 0.04, 0.008, 0.008])
+    config = checked({"epochs": 10, "sched": "cosine", "warmup_epochs": 2})
+    (stage,) = stages(config)
+    rates = [factor(config, stage, step // 5, step % 5, 5) for step in range(50)]
+    assert rates[0] > 0
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[10] == 1
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[30] == pytest.approx(0.5)
+    assert 0 < rates[-1] < 0.01
+
+
+@pytest.mark.parametrize("key", list(Config.model_fields))
+def test_every_key_is_a_flag_with_help(key):
+    field = Config.model_fields[key]
+    assert field.description
+
+
+@pytest.mark.parametrize(
+    ("recipe", "what"),
+    [
+        ("epoch = 3", "unknown key 'epoch'; did you mean epochs?"),
+        ("width = 0", "width = 0: use at least 1"),
+        ('width = "wide"', "width = 'wide': use a whole number"),
+        ("lr = -0.1", "lr = -0.1: use more than 0"),
+        ("lr = nan", "lr = nan: use a finite number"),
+        ('model = "wrn28"', "model = 'wrn28': use wrn22, wrn40, resnet18 or vgg16"),
+        ('method = "magic"', "method = 'magic': use one of"),
+        ("activation_bits = 8", "activation_bits = 8: use 1 or 32"),
+        ("two_stage = true", "two_stage: inserts the signs"),
+        ("epochs = 3\nwarmup_epochs = 3", "warmup_epochs 3: must be fewer than the epochs, 3"),
+        ("milestones = [3, 2]", "milestones (3, 2): must rise"),
+        ("width 3", "not TOML"),
+        ('extends = "../../secret"', "extends = '../../secret'"),
+        ("extends = 3", "extends = 3"),
+        ("[stage]\nx = 1", "unknown key 'stage'"),
+    ],
+)
+def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
+    file = tmp_path / "mine.toml"
+    file.write_text(recipe)
+    with pytest.raises(UserError) as caught:
+        resolve(str(file), "paper", {})
+    assert what in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--recipe", "cifar10-pcn22"], "no such recipe; did you mean cifar10-pcnn22?"),
+        (["--recipe", "zzz"], "no such recipe; there are cifar10-pcnn22"),
+        (["--recipe", "missing.toml"], "no such file"),
+        (["--epochs", "0"], "--epochs 0: use at least 1"),
+        (["--data", "cifar11"], "--data cifar11: use digits, cifar10, cifar100, imagefolder or imagenet"),
+        (["--lr", "fast"], "--lr fast: use a number"),
+        (["--momentum", "1"], "--momentum 1: use less than 1"),
+        (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["--data", "cifar10"], "--data cifar10 needs a folder: --data-dir DIR"),
+        (["--data", "imagenet", "--data-dir", "/nowhere"], "--data-dir /nowhere: no such folder"),
+        (["--model", "vgg16", "--width", "2"], "vgg16 can't take images of 1 x 8 x 8"),
+        (["--batch-size", "2000"], "--batch-size 2000: there are only 1214 training images"),
+        (["--hold-out", "5000"], "--hold-out 5000: there are only 1348 training images"),
+        (["--device", "quantum"], "--device quantum"),
+        (["--sync-bn"], "--sync-bn: PyTorch has it on GPUs only"),
+        (["--resume", "/nowhere"], "/nowhere: holds no run"),
+        (["--initial-checkpoint", "/nowhere"], "/nowhere: no such file"),
+        (["--teacher", "/etc/hostname"], "/etc/hostname: not a whole weights file"),
+        (["--model", "resnet18", "--dropout", "0.5"], "--dropout: resnet18 has none"),
+        (["--method", "float", "--two-stage"], "two_stage: inserts the signs"),
+        ([], "say what to train: --recipe NAME"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_code_2(tmp_path, words, what):
+    code, out, err = command("train", *words, cwd=tmp_path)
+    assert code == 2, err
+    assert what in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert out == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path):
+    image_folder(tmp_path / "three", classes=3)
+    image_folder(tmp_path / "two", classes=2)
+    words = ["--data", "imagefolder", "--image-size", "16", "--width", "1", "--epochs", "1", "-b", "4", "-j", "0"]
+    run = str(tmp_path / "run")
+    code, _, err = command("train", *words, "--data-dir", str(tmp_path / "three"), "--out", run)
+    assert code == 0, err
+    two = ["--data-dir", str(tmp_path / "two")]
+    for attempt in (
+        ["train", *words, *two, "--initial-checkpoint", run, "--out", str(tmp_path / "other")],
+        ["train", "--resume", run, *two],
+        ["eval", run, *two],
+        ["train", *words, *two, "--teacher", run, "--out", str(tmp_path / "other")],
+        ["eval", run, "--data", "digits"],
+    ):
+        code, _, err = command(*attempt)
+        assert code == 2, err
+        assert "3" in err.splitlines()[-1]
+        assert "classes" in err.splitlines()[-1]
+
+
+def test_recipes_are_listed():
+    code, out, _ = command("train", "--list-recipes")
+    assert code == 0
+    assert out.split() == recipe_names()
