@@ -130,7 +130,7 @@ class Keeping(BaseModel):
 SECTIONS: tuple[type[BaseModel], ...] = (Net, Data, Schedule, Extras, Keeping)
 
 
-class Config(Net, Data, Schedule, Extras, Keeping):
+class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields of the last base first
     """A whole run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

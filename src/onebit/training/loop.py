@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -166,7 +167,6 @@ class Loop:
             outcome = self._update(images, labels, lr_factor, drawn)
             at.step += 1
             at.total += 1
-            at.seen += len(labels)
             pace.add(outcome, len(labels))
             at_end = at.step == self.steps
             at_mark = bool(config.checkpoint_steps) and at.step % config.checkpoint_steps == 0
@@ -201,18 +201,23 @@ class Loop:
         for back, (loss_s, loss_p, _) in enumerate(outcomes):
             if not math.isfinite(loss_s + loss_p):
                 raise self._not_finite(at.total - len(outcomes) + back + 1, f"the loss is {loss_s + loss_p}")
+        totals = [sum(numbers) for numbers in zip(*outcomes, strict=True)]
+        # One exchange for all: a process that stopped alone would leave the others waiting for its gradients.
+        *totals, seen, wishes = self.processes.sums(*totals, pace.images, interrupts.received > 0)
+        at.loss_s += totals[0] / self.processes.count
+        at.loss_p += totals[1] / self.processes.count
+        at.correct += int(totals[2])
+        at.seen += int(seen)
         at.seconds += pace.seconds
         at.training_seconds += pace.seconds
-        at.loss_s += sum(loss_s for loss_s, _, _ in outcomes)
-        at.loss_p += sum(loss_p for _, loss_p, _ in outcomes)
-        at.correct += int(sum(correct for _, _, correct in outcomes))
+        if not math.isfinite(at.loss_s + at.loss_p):
+            raise self._not_finite(at.total, "the loss is not finite")
         loss_s, loss_p, _ = outcomes[-1]
         speed = pace.images_per_s * self.processes.count
         self.watcher.step(epoch, at.step, loss_s, speed)
         if any((at.total - back) % LOG_STEPS == 0 for back in range(len(outcomes))):
             self._log("step", epoch, loss_s=loss_s, loss_p=loss_p, **self.learner.rates(), images_per_s=speed)
-        # A process that stopped alone would leave the others waiting for its gradients.
-        return int(self.processes.largest(interrupts.received))
+        return (interrupts.received or signal.SIGTERM) if wishes else 0
 
     def _not_finite(self, step: int, what: str) -> UserError:
         rate = self.learner.rates()["lr"]
@@ -232,11 +237,8 @@ class Loop:
             "train_top1": 100 * at.correct / at.seen,
             **self.learner.rates(),
             **flipped(self.signs, self.learner.net),
-            "images_per_s": at.seen * self.processes.count / at.seconds,
+            "images_per_s": at.seen / at.seconds,
         }
-        if self.processes.count > 1:  # of the processes' parts of each batch
-            sums = self.processes.sums(at.loss_s, at.correct, at.seen)
-            record |= {"loss_s": sums[0] / self.steps / self.processes.count, "train_top1": 100 * sums[1] / sums[2]}
         if len(self.held_rows):
             held = self._evaluate(net, self.data.train, self.held_rows)
             record |= {"held_out_top1": held.top1, "held_out_top5": held.top5, "held_out_loss": held.loss}

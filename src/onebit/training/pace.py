@@ -15,13 +15,14 @@ class Pace:
     def __init__(self, device: torch.device) -> None:
         self.every = 1 if device.type == "cpu" else 20
         self.outcomes: list[Outcome] = []
-        self.images, self.images_per_s, self.seconds = 0, 0.0, 0.0
+        self.images, self.images_per_s, self.seconds = 0, 0.0, 0.0  # of the last look
+        self._waiting = 0
         self.begun = time.perf_counter()
 
     def add(self, outcome: Outcome, images: int) -> None:
         """One more update."""
         self.outcomes.append(outcome)
-        self.images += images
+        self._waiting += images
 
     def is_due(self) -> bool:
         """Whether it is time to look at them."""
@@ -34,7 +35,8 @@ class Pace:
         ).tolist()
         now = time.perf_counter()
         self.seconds = now - self.begun
+        self.images, self._waiting = self._waiting, 0
         speed = self.images / self.seconds
         self.images_per_s = 0.9 * self.images_per_s + 0.1 * speed if self.images_per_s else speed
-        self.outcomes, self.images, self.begun = [], 0, now
+        self.outcomes, self.begun = [], now
         return numbers

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from onebit.errors import UserError
+from onebit.training.rendezvous import join_group
 
 
 class Processes:
@@ -23,7 +24,7 @@ class Processes:
         if self.count > 1:
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
-            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+            join_group("nccl" if self.device.type == "cuda" else "gloo", self.rank, self.count)
 
     def __enter__(self) -> Self:
         return self
@@ -45,14 +46,6 @@ class Processes:
         together = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         dist.all_reduce(together)
         return together.tolist()
-
-    def largest(self, number: float) -> float:
-        """The largest of the processes' numbers."""
-        if self.count == 1:
-            return number
-        together = torch.tensor(float(number), device=self.device)
-        dist.all_reduce(together, dist.ReduceOp.MAX)
-        return float(together)
 
     def union(self, names: set[str]) -> set[str]:
         """All names that some process has."""
