@@ -41,6 +41,8 @@ def test_demo_with_projections_halves_the_bits():
         (["demo", "--projections", "3"], "--projections 3: use 1, 2, 4, 8 or 16"),
         (["demo", "--epochs", "many"], "invalid int value: 'many'"),
         (["dmo"], "invalid choice: 'dmo'"),
+        (["train", "--epochs", "0"], "--epochs 0: use at least 1"),
+        (["eval", "nowhere"], "nowhere: no such file or run folder"),
         ([], "COMMAND"),
     ],
 )
@@ -54,10 +56,10 @@ def test_a_users_mistake_is_one_line_and_code_2(words, hint):
 def test_version_and_help():
     version = onebit_command("--version")
     assert (version.returncode, version.stdout.split()[0]) == (0, "onebit")
-    for words in (["--help"], ["demo", "--help"]):
+    for words in (["--help"], ["train", "--help"], ["eval", "--help"], ["demo", "--help"]):
         done = onebit_command(*words)
         assert done.returncode == 0
-    assert "onebit demo --projections 2" in done.stdout  # an example
+        assert len(words) == 1 or f"onebit {words[0]} " in done.stdout.split("examples:")[1]
 
 
 def test_import_needs_no_torch():

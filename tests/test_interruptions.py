@@ -1,12 +1,13 @@
 """Real processes, really killed: at any moment, and what is left goes on to the same end."""
 
+import json
 import random
 import signal
 import time
 
 import pytest
 
-from training_runs import assert_same_run, command, records, small_flags, start
+from training_runs import assert_same_run, call, command, records, small_flags, start
 
 # A checkpoint after each update: whoever is killed is likely to be killed while saving.
 KEYS = {"epochs": 3, "checkpoint_steps": 1}
@@ -96,8 +97,8 @@ def test_two_processes_can_not_train_in_one_folder(tmp_path):
         (["--epochs", "0"], "--epochs 0: use at least 1"),
     ],
 )
-def test_a_resumed_run_keeps_what_it_began_with(whole, words, what):
-    code, _, err = command("train", "--resume", str(whole), *words)
+def test_a_resumed_run_keeps_what_it_began_with(whole, capsys, words, what):
+    code, _, err = call(capsys, "train", "--resume", str(whole), *words)
     assert code == 2
     assert what.format(run=whole) in err.splitlines()[-1]
 
@@ -112,16 +113,14 @@ def test_the_same_command_with_resume_begins_or_goes_on(tmp_path, whole):
     assert_same_run(whole, run)
 
 
-def test_eval_says_what_the_summary_says(whole):
-    import json
-
+def test_eval_says_what_the_summary_says(whole, capsys):
     summary = json.loads((whole / "summary.json").read_text())
-    code, out, err = command("eval", str(whole), "--json")
+    code, out, err = call(capsys, "eval", str(whole), "--json")
     assert code == 0, err
     result = json.loads(out)
     assert result["images"] == 449  # all test images; the run was limited to 200 of them
     assert summary["test_images"] == 200
     assert 0 <= result["top1"] <= result["top5"] <= 100
-    code, out, _ = command("eval", str(whole), "--which", "best")
+    code, out, _ = call(capsys, "eval", str(whole), "--which", "best")
     assert code == 0
     assert out.startswith("pcnn wrn22, width 2, J = 1, W1A32 on digits: top-1 ")

@@ -12,7 +12,7 @@ from onebit.training.config import Config
 from onebit.training.nets import spec_of
 from onebit.training.recipes import checked, read_recipe, recipe_names, resolve, to_toml
 from onebit.training.schedule import factor, stages
-from training_runs import command
+from training_runs import call
 
 PAPER = [
     *(
@@ -178,8 +178,9 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
         ([], "say what to train: --recipe NAME"),
     ],
 )
-def test_a_wrong_command_is_one_line_and_code_2(tmp_path, words, what):
-    code, out, err = command("train", *words, cwd=tmp_path)
+def test_a_wrong_command_is_one_line_and_code_2(tmp_path, monkeypatch, capsys, words, what):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "train", *words)
     assert code == 2, err
     assert what in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -187,12 +188,12 @@ def test_a_wrong_command_is_one_line_and_code_2(tmp_path, words, what):
     assert not (tmp_path / "runs").exists()
 
 
-def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path):
+def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path, capsys):
     image_folder(tmp_path / "three", classes=3)
     image_folder(tmp_path / "two", classes=2)
     words = ["--data", "imagefolder", "--image-size", "16", "--width", "1", "--epochs", "1", "-b", "4", "-j", "0"]
     run = str(tmp_path / "run")
-    code, _, err = command("train", *words, "--data-dir", str(tmp_path / "three"), "--out", run)
+    code, _, err = call(capsys, "train", *words, "--data-dir", str(tmp_path / "three"), "--out", run)
     assert code == 0, err
     two = ["--data-dir", str(tmp_path / "two")]
     for attempt in (
@@ -202,13 +203,13 @@ def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path):
         ["train", *words, *two, "--teacher", run, "--out", str(tmp_path / "other")],
         ["eval", run, "--data", "digits"],
     ):
-        code, _, err = command(*attempt)
+        code, _, err = call(capsys, *attempt)
         assert code == 2, err
         assert "3" in err.splitlines()[-1]
         assert "classes" in err.splitlines()[-1]
 
 
-def test_recipes_are_listed():
-    code, out, _ = command("train", "--list-recipes")
+def test_recipes_are_listed(capsys):
+    code, out, _ = call(capsys, "train", "--list-recipes")
     assert code == 0
     assert out.split() == recipe_names()

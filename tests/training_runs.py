@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from onebit.commands import main
 from onebit.training.recipes import checked
 from onebit.training.session import train
 
@@ -41,10 +42,20 @@ def start(*words, module=("-m", "onebit"), **options):
     return subprocess.Popen([sys.executable, *module, *words], env=environment, **(pipes | options))
 
 
-def command(*words, **options):
+def command(*words, timeout=240, **options):
     process = start(*words, **options)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
+
+
+def call(capsys, *words):
+    """The command in this process, which saves the start of one: exit code, output, errors."""
+    capsys.readouterr()
+    try:
+        code = main(words)
+    except SystemExit as stop:  # argparse's way
+        code = stop.code
+    return (code, *capsys.readouterr())
 
 
 def torchrun(processes, *words, max_restarts=0):
