@@ -28,8 +28,9 @@ format: $(READY)  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## what the projection costs in a training step
+bench: $(READY)  ## what the projection and the data cost in training
 	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/input_pipeline.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -109,6 +109,7 @@ def test_without_held_out_images_there_is_no_best(tmp_path):
     "keys",
     [
         {},
+        {"channels_last": True, "width": 8},
         {"opt": "adamw", "lr": 0.01, "dropout": 0.3},
         {"projections": 2, "activation_bits": 1, "model_ema_decay": 0.9, "smoothing": 0.1, "clip_grad": 1.0},
         {"method": "float", "sched": "step", "milestones": (1,), "amp": "bfloat16"},
@@ -294,6 +295,11 @@ def test_resume_of_a_finished_run_is_its_summary(tmp_path):
     assert small_run(tmp_path, epochs=1, resume=True) == first
     assert (tmp_path / "last.safetensors").stat().st_mtime_ns == before
     assert len(records(tmp_path, "final")) == 1
+
+
+def test_channels_last_where_pytorch_would_crash(tmp_path):
+    with pytest.raises(UserError, match="--channels-last"):
+        small_run(tmp_path, width=4, channels_last=True)
 
 
 def test_fp16_needs_its_scaler(tmp_path):

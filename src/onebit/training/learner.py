@@ -28,6 +28,14 @@ class Outcome(NamedTuple):
     correct: Tensor
 
 
+def _check_channels_last(net: nn.Module, device: torch.device) -> None:
+    """PyTorch 2.13 dies (SIGSEGV) on the CPU in the backward pass of such a conv with 4 input channels."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and max(module.stride) > 1:  # noqa: SIM102
+            if device.type == "cpu" and module.in_channels < 8:
+                raise UserError("--channels-last: PyTorch can't do it for a net as narrow as this one on the CPU")
+
+
 class Learner:
     """The net, its optimizer, and what goes with them in one stage of a run."""
 
@@ -41,6 +49,9 @@ class Learner:
                 raise UserError("--sync-bn: PyTorch has it on GPUs only")
             net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
         self.net = net.to(device)
+        if config.channels_last:
+            _check_channels_last(self.net, device)
+            self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.wrapped: nn.Module = self.net
         if processes.count > 1:
             self.wrapped = DistributedDataParallel(self.net, [device] if device.type == "cuda" else None)
@@ -79,6 +90,8 @@ class Learner:
         number = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(draw(Stream.STEP, self.config.seed, epoch, number)[0]) >> 1)
         dtype = getattr(torch, self.config.amp or "bfloat16")
+        if self.config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.processes.device.type, dtype, enabled=self.config.amp is not None):
             logits = self.wrapped(images)
             loss = self._loss(logits, images, labels)
