@@ -1,14 +1,19 @@
 """The README's Python runs as it stands there."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
 import foreign_nets
+from onebit.commands import eval as evaluation
+from onebit.commands import make_parser, train
+from onebit.training.recipes import resolve
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.DOTALL)
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -27,3 +32,23 @@ def test_block(number, capsys):
 
 def test_there_are_blocks():
     assert len(BLOCKS) == 2
+
+
+def commands():
+    """The lines of `onebit train` and `onebit eval` in the documents and in --help."""
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/training.md")]
+    texts += [train.EXAMPLES, evaluation.EXAMPLES]
+    lines = [line.split("onebit ", 1)[1] for text in texts for line in text.splitlines()
+             if re.match(r"\s*(torchrun .*)?onebit (train|eval) ", line)]  # fmt: skip
+    return [shlex.split(re.split(r"\s{2,}(?=[a-zA-Z])", line, maxsplit=1)[0], comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_a_command_of_the_documents_is_a_right_one(words):
+    arguments = make_parser(words[0]).parse_args(words)
+    if words[0] == "train":
+        resolve(arguments.recipe, arguments.budget, train.config_flags(arguments))
+
+
+def test_there_are_commands():
+    assert len(commands()) > 12

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from onebit.errors import UserError, WorkError
 from onebit.version import __version__
@@ -23,27 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (sys.argv's by default) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     name = words[0] if words else ""
-    parser = argparse.ArgumentParser(
-        prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch."
-    )
-    parser.add_argument("--version", action="version", version=f"onebit {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     try:
-        modules = {name: importlib.import_module(f"onebit.commands.{name}") for name in COMMANDS}
-        for each, module in modules.items():
-            subparser = subparsers.add_parser(
-                each,
-                help=module.HELP,
-                description=module.HELP,
-                epilog=module.EXAMPLES,
-                usage=getattr(module, "USAGE", None),
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-                allow_abbrev=False,  # a flag that comes later must not change what an old command line means
-            )
-            if each == name:  # the others' options are not asked for, and may need packages that are not there
-                module.add_arguments(subparser)
-        arguments = parser.parse_args(words)
-        return int(modules[arguments.command].run(arguments))
+        arguments = make_parser(name).parse_args(words)
+        return int(_module(arguments.command).run(arguments))
     except KeyboardInterrupt:
         return _say(name, "stopped", 130)
     except ModuleNotFoundError as error:
@@ -54,6 +37,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(name, str(error), 2)
     except WorkError as error:
         return _say(name, str(error), 1)
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """The parser, with all commands and the options of this one: those of others may need packages that lack."""
+    parser = argparse.ArgumentParser(
+        prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch."
+    )
+    parser.add_argument("--version", action="version", version=f"onebit {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = _module(name)
+        subparser = subparsers.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=module.EXAMPLES,
+            usage=getattr(module, "USAGE", None),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # a flag that comes later must not change what an old command line means
+        )
+        if name == command:
+            module.add_arguments(subparser)
+    return parser
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"onebit.commands.{command}")
 
 
 def _say(command: str, line: str, code: int) -> int:

@@ -73,13 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, and say what came of it."""
-    from onebit.training.config import Config
     from onebit.training.recipes import recipe_names, resolve
 
     if arguments.list_recipes:
         print("\n".join(recipe_names()))  # noqa: T201
         return 0
-    flags = {key: value for key, value in vars(arguments).items() if key in Config.model_fields}
+    flags = config_flags(arguments)
     if arguments.resume is None and arguments.recipe is None and not flags:
         raise UserError("say what to train: --recipe NAME (see --list-recipes), flags, or --resume RUN; see --help")
 
@@ -106,6 +105,13 @@ def run(arguments: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
     return 0
+
+
+def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The keys of a config that were given as flags."""
+    from onebit.training.config import Config
+
+    return {key: value for key, value in vars(arguments).items() if key in Config.model_fields}
 
 
 def _sentence(summary: dict[str, Any], out: Path) -> str:
