@@ -61,7 +61,7 @@ def test_a_recipe_is_what_its_name_says(name):
 @pytest.mark.parametrize("name", [name for name in recipe_names() if "64" not in name and "vgg" not in name])
 def test_a_recipe_builds_its_net(name):
     shape = {"digits": (1, 8, 8), "imagenet": (3, 224, 224)}.get(name.split("-")[0], (3, 32, 32))
-    data = DataSet(None, None, list(map(str, range(10))), shape, (0.5,), (0.5,))
+    data = DataSet(None, None, list(map(str, range(10))), shape, (0.5,) * shape[0], (0.5,) * shape[0])
     config = resolve(name, "paper", {})
     net = spec_of(config, data).build()
     assert sum(p.numel() for p in net.parameters()) > 100_000

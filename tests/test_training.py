@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import onebit
 from onebit.data.catalog import load_data
@@ -300,6 +300,54 @@ def test_resume_of_a_finished_run_is_its_summary(tmp_path):
 def test_channels_last_where_pytorch_would_crash(tmp_path):
     with pytest.raises(UserError, match="--channels-last"):
         small_run(tmp_path, width=4, channels_last=True)
+
+
+def test_a_state_and_weights_that_do_not_belong_together(tmp_path):
+    small_run(tmp_path / "a", epochs=1)
+    small_run(tmp_path / "b", epochs=1, seed=1)
+    (tmp_path / "a" / "last.safetensors").write_bytes((tmp_path / "b" / "last.safetensors").read_bytes())
+    with pytest.raises(
+        UserError, match="last.safetensors is not the file that last.state.safetensors was saved with"
+    ):
+        small_run(tmp_path / "a", epochs=1, resume=True)
+
+
+@pytest.mark.parametrize("name", ["last.safetensors", "last.state.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"garbage" * 9, b"\xff" * 100, None])
+def test_a_spoilt_checkpoint_is_one_line(tmp_path, name, content):
+    small_run(tmp_path, epochs=1)
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes()[:-5] if content is None else content)
+    with pytest.raises(UserError, match=name):
+        small_run(tmp_path, epochs=1, resume=True)
+
+
+def test_a_weights_file_that_lies_about_its_net(tmp_path):
+    """Its description is checked against what it holds before memory is taken for it."""
+    small_run(tmp_path, epochs=1)
+    file = tmp_path / "last.safetensors"
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        spec = json.loads(opened.metadata()["onebit"])
+    for change, what in (
+        ({"num_classes": 3, "class_names": ["a", "b", "c"]}, "does not hold the net that it describes"),
+        ({"num_classes": 1 << 20}, "wrong at its beginning"),
+        ({"mean": []}, "wrong at its beginning"),
+        ({"num_classes": 1 << 40}, "wrong at num_classes"),
+        ({"net": spec["net"] | {"model": "__class__"}}, "wrong at net.model"),
+        ({"net": spec["net"] | {"width": 1 << 15}}, "does not hold the net"),
+        ({"net": spec["net"] | {"surprise": 1}}, "wrong at net"),
+        ({"surprise": 1}, "wrong at surprise"),
+    ):
+        save_file(tensors, file, {"onebit": json.dumps(spec | change)})
+        with pytest.raises(UserError, match=what):
+            read_weights(tmp_path)
+    save_file(tensors, file, {"onebit": "{"})
+    with pytest.raises(UserError, match="wrong at its beginning"):
+        read_weights(tmp_path)
+    save_file(tensors, file)
+    with pytest.raises(UserError, match="says nothing about its net"):
+        read_weights(tmp_path)
 
 
 def test_fp16_needs_its_scaler(tmp_path):

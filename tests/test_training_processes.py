@@ -96,6 +96,27 @@ def test_sigterm_stops_all_at_the_same_update(tmp_path, whole):
     assert_same_run(whole, run)
 
 
+def test_ctrl_c_reaches_all_processes_at_once_and_saves(tmp_path, whole):
+    """As a terminal has it: torchrun and both workers get it, and torchrun passes it on once more."""
+    run = tmp_path / "run"
+    words = [
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "-m",
+        "onebit",
+        "train",
+        *small_flags(**KEYS | {"epochs": 30}),
+    ]
+    process = start(*words, "--out", str(run), module=("-m", "torch.distributed.run"), start_new_session=True)
+    while not (run / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert err.count("stopped and saved") == 1, err
+
+
 def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
     """The batch stays what it was; batch norm sees other parts of it, so the weights only come close."""
     run = tmp_path / "run"

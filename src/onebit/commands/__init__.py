@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(name, str(error), 2)
     except WorkError as error:
         return _say(name, str(error), 1)
+    except OSError as error:
+        return _say(name, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:

@@ -32,6 +32,7 @@ WORDS = {
     "milestones": "N,N,...",
     "teacher": "PATH",
 }
+PATHS = {"data_dir", "initial_checkpoint", "teacher"}
 SHORT = {"batch_size": ["-b"], "workers": ["-j"]}
 
 
@@ -98,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         summary = train(config, out, resume=resume, quiet=arguments.quiet)
     except Interrupted as stop:
-        print(f"stopped and saved; go on with: onebit train --resume {out}", file=sys.stderr)  # noqa: T201
+        if os.environ.get("RANK", "0") == "0":
+            print(f"stopped and saved; go on with: onebit train --resume {out}", file=sys.stderr)  # noqa: T201
         return 128 + stop.signal_number
     except WorkError as error:
         raise WorkError(f"{error}. Go on with: onebit train --resume {out}") from error
@@ -111,7 +113,9 @@ def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     """The keys of a config that were given as flags."""
     from onebit.training.config import Config
 
-    return {key: value for key, value in vars(arguments).items() if key in Config.model_fields}
+    flags = {key: value for key, value in vars(arguments).items() if key in Config.model_fields}
+    # A run must find its files again when it is resumed from elsewhere.
+    return {k: os.path.abspath(os.path.expanduser(v)) if k in PATHS else v for k, v in flags.items()}  # noqa: PTH100, PTH111
 
 
 def _sentence(summary: dict[str, Any], out: Path) -> str:

@@ -67,10 +67,10 @@ class Decoder:
     """A pool of worker processes (0: none, decode here) that lives as long as this object."""
 
     def __init__(self, workers: int, pin_memory: bool = False) -> None:
-        self._batches: list[list[Item]] = []
+        self._batches = _Batches()
         self._loader: DataLoader[Any] = DataLoader(
             _Items(),
-            batch_sampler=_Batches(self._batches),
+            batch_sampler=self._batches,
             num_workers=workers,
             collate_fn=_collate,
             worker_init_fn=_leave_signals_to_the_parent,
@@ -80,7 +80,7 @@ class Decoder:
 
     def decode(self, batches: Iterable[list[Item]]) -> Iterator[Decoded]:
         """The batches, in order."""
-        self._batches[:] = batches
+        self._batches.coming = batches
         return iter(self._loader)
 
 
@@ -93,16 +93,13 @@ class _Items(Dataset[tuple[NDArray[np.uint8] | None, tuple[str, str]]]):
 
 
 class _Batches:
-    """A batch sampler whose batches can be others at each pass."""
+    """A batch sampler whose batches are others at each pass, and made only when workers are ready for them."""
 
-    def __init__(self, batches: list[list[Item]]) -> None:
-        self._batches = batches
+    def __init__(self) -> None:
+        self.coming: Iterable[list[Item]] = ()
 
     def __iter__(self) -> Iterator[list[Item]]:
-        return iter(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)
+        return iter(self.coming)
 
 
 def _collate(decoded: list[tuple[NDArray[np.uint8] | None, tuple[str, str]]]) -> Decoded:

@@ -165,6 +165,8 @@ def describe(error: dict[str, Any]) -> str:
     kind = str(error["type"])
     if kind == "literal_error":
         return "use " + re.sub(r"'", "", str(context["expected"]))
+    if kind == "extra_forbidden":
+        return "there is no such key"
     if kind == "value_error":
         return str(context["error"])
     limits = {

@@ -53,7 +53,7 @@ def evaluate(
             best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
             loss = F.cross_entropy(logits, labels, reduction="sum")
             found = (best[:, 0].sum(), best.sum(), loss, torch.tensor(len(labels)))
-            totals += torch.stack([number.double().cpu() for number in found])
+            totals += torch.stack([number.cpu().double() for number in found])
     net.train()
     first, five, loss_sum, count = processes.sums(*totals.tolist())
     return Accuracy(100 * first / count, 100 * five / count, loss_sum / count, int(count))

@@ -11,10 +11,15 @@ WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While this context is open, the first signal is kept in `received`; a second one ends the process."""
+    """While this context is open, the first signal is kept in `received`; a second one ends the process.
 
-    def __init__(self) -> None:
+    With `patient`, it does not: torchrun passes on a Ctrl-C that its workers have had from the terminal already,
+    and kills who does not end in time.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
         self.received = 0
+        self._patient = patient
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
@@ -23,10 +28,13 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._restore()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
-        for watched, handler in self._before.items():
-            signal.signal(watched, handler)  # type: ignore[arg-type]
+        if not self._patient:
+            self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ class Learner:
         if self.ema is not None:
             self._follow(self.ema)
         correct = (logits.detach().argmax(dim=1) == labels).sum()
-        return Outcome(loss.detach(), self.backprop.projection_loss.detach(), correct)
+        return Outcome(loss.detach(), self.backprop.projection_loss.detach().to(loss.device), correct)
 
     def is_sound(self, images: Tensor) -> bool:
         """Whether the net makes numbers of these images; the last loss was of the weights before the update."""

@@ -91,8 +91,11 @@ class Loop:
     def resume(self) -> None:
         """Go to the last checkpoint of the folder."""
         weights, tensors, numbers = self.folder.load()
-        self.position = Position(**numbers["position"])
-        self.data.skipped.update(numbers["skipped"])
+        try:
+            self.position = Position(**numbers["position"])
+            self.data.skipped.update(numbers["skipped"])
+        except (KeyError, TypeError):
+            raise UserError(f"{self.folder.path}: its state is not one that this version writes") from None
         if self.position.stage:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
         if weights.spec != self.spec:
@@ -108,7 +111,7 @@ class Loop:
     def run(self, watcher: Watcher) -> dict[str, Any]:
         """To the end; the summary."""
         self.watcher = watcher
-        with Interrupts() as interrupts:
+        with Interrupts(patient=self.processes.count > 1) as interrupts:
             for number in range(self.position.stage, len(self.stages)):
                 stage = self.stages[number]
                 if number > self.position.stage:
@@ -285,8 +288,8 @@ class Loop:
 
     def _finish(self) -> dict[str, Any]:
         """Batch norms anew, the test images, the summary."""
-        if self.position.finished:
-            return self.folder.summary()
+        if self.position.finished and (summary := self.folder.summary()) is not None:
+            return summary
         at, config = self.position, self.config
         net = self.learner.evaluated
         order = shuffled(Stream.ORDER, config.seed, 0, self.train_rows)

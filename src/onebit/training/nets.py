@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -22,19 +22,36 @@ from onebit.training.config import Config, Net
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
+class KnownNet(Net):
+    """The keys of a net, and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class NetSpec(BaseModel):
     """Everything that builds a net and feeds it; the metadata of a weights file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1] = 1
-    net: Net
+    net: KnownNet
     data: str
     num_classes: Size
     image_shape: tuple[Size, Size, Size]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     class_names: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        channels = self.image_shape[0]
+        if (
+            len(self.class_names) != self.num_classes
+            or len(self.mean) != channels
+            or len(self.deviation) != channels
+        ):
+            raise ValueError("as many names as classes, and a mean and a deviation for each channel")
+        return self
 
     def build(self) -> nn.Module:
         """The net, newly initialised."""
@@ -76,7 +93,7 @@ class NetSpec(BaseModel):
 
 def spec_of(config: Config, data: DataSet, activation_bits: int | None = None) -> NetSpec:
     """The spec of a config's net for these images."""
-    net = Net(**{key: getattr(config, key) for key in Net.model_fields})
+    net = KnownNet(**{key: getattr(config, key) for key in Net.model_fields})
     if activation_bits is not None:
         net = net.model_copy(update={"activation_bits": activation_bits})
     return NetSpec(

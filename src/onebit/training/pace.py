@@ -31,7 +31,7 @@ class Pace:
     def take(self) -> list[list[float]]:
         """The numbers (L_S, L_P, correct) of each update since the last call."""
         numbers: list[list[float]] = torch.stack(
-            [torch.stack([t.double() for t in o]) for o in self.outcomes]
+            [torch.stack([t.float() for t in o]) for o in self.outcomes]
         ).tolist()
         now = time.perf_counter()
         self.seconds = now - self.begun

@@ -11,6 +11,7 @@ summary.json             at the end: the result
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -100,6 +101,7 @@ class RunFolder:
     def save(self, files: dict[str, bytes], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Switch to a new checkpoint: these files and this state."""
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        numbers = numbers | {"weights": hashlib.sha256(files[WEIGHTS]).hexdigest()}
         switch(self.path, files | {STATE: save(state, {"onebit": json.dumps(numbers)})})
 
     def load(self) -> tuple[Weights, dict[str, Tensor], dict[str, Any]]:
@@ -111,11 +113,18 @@ class RunFolder:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dict
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise UserError(f"{path}: not a whole state ({error})") from None
-        return read_weights(self.path / WEIGHTS), tensors, numbers
+        weights = read_weights(self.path / WEIGHTS)
+        with (self.path / WEIGHTS).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != numbers.get("weights"):
+                raise UserError(f"{self.path}: {WEIGHTS} is not the file that {STATE} was saved with")
+        return weights, tensors, numbers
 
-    def summary(self) -> dict[str, Any]:
-        """The result of a finished run."""
-        found: dict[str, Any] = json.loads((self.path / SUMMARY).read_text())
+    def summary(self) -> dict[str, Any] | None:
+        """The result of a finished run, if it is there."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / SUMMARY).read_text())
+        except (OSError, ValueError):
+            return None
         return found
 
 
