@@ -103,11 +103,11 @@ def test_a_resumed_run_keeps_what_it_began_with(whole, capsys, words, what):
     assert what.format(run=whole) in err.splitlines()[-1]
 
 
-def test_the_same_command_with_resume_begins_or_goes_on(tmp_path, whole):
+def test_the_same_command_with_resume_begins_or_goes_on(tmp_path, whole, capsys):
     run = tmp_path / "run"
     words = ["train", *small_flags(**KEYS), "--out", str(run), "--resume", "--quiet"]
     for _ in range(2):
-        code, out, err = command(*words)
+        code, out, err = call(capsys, *words)
         assert (code, err) == (0, "")
         assert "top-1" in out
     assert_same_run(whole, run)

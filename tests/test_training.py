@@ -123,7 +123,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, keys, sto
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-@pytest.mark.parametrize("stop_at", [3, 10, 12])
+@pytest.mark.parametrize("stop_at", [3, 10])
 def test_two_stages_in_one_run(tmp_path, monkeypatch, stop_at):
     """First W1A32, then with signs from half the learning rate; and it can be interrupted anywhere."""
     keys = {"activation_bits": 1, "two_stage": True, "sched": "step", "milestones": (1,), "decay_rate": 0.5}
@@ -148,8 +148,7 @@ def test_the_second_stage_begins_with_the_first_ones_weights(tmp_path):
             assert tensor.equal(last[name]), name
 
 
-@pytest.mark.parametrize("model", ["wrn22", "resnet18", "vgg16"])
-@pytest.mark.parametrize("projections", [1, 2])
+@pytest.mark.parametrize(("model", "projections"), [("wrn22", 1), ("wrn22", 2), ("resnet18", 2), ("vgg16", 1)])
 def test_from_a_float_checkpoint(tmp_path, model, projections):
     """Kernels, norms, stem and classifier are taken over; only what the float net does not have is new."""
     image = {"data": "digits"} if model != "vgg16" else {}
@@ -195,7 +194,7 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path):
 def test_a_teacher_is_listened_to(tmp_path):
     """With all the weight on the teacher, labels do not matter: the loss falls towards the teacher's outputs."""
     small_run(tmp_path / "teacher", method="float", width=4, epochs=3)
-    keys = {"teacher": str(tmp_path / "teacher"), "epochs": 3, "width": 4}
+    keys = {"teacher": str(tmp_path / "teacher"), "epochs": 2, "width": 4}
     small_run(tmp_path / "a", distill_weight=1.0, **keys)
     small_run(tmp_path / "b", distill_weight=1.0, smoothing=0.5, **keys)  # labels have no part in it
     small_run(tmp_path / "c", distill_weight=0.5, **keys)
