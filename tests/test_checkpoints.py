@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onebit.errors import WorkError
+from onebit.errors import UserError, WorkError
 from onebit.training import checkpoints
 from onebit.training.checkpoints import recover, switch
 from training_runs import command, records, small_flags, small_run
@@ -73,6 +73,42 @@ def test_death_at_every_moment_leaves_all_or_nothing(tmp_path, monkeypatch):
         outcomes.add(found == OLD)
     assert outcomes == {True, False}
     assert moment > 12
+
+
+def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
+    """For a loss of power: files and folder are synced before `.commit` appears, and it before any rename."""
+    events = []
+    opened = {}
+    path_open, replace, fsync, os_open = Path.open, Path.replace, os.fsync, os.open
+
+    def noting_open(path, *args, **kwargs):
+        file = path_open(path, *args, **kwargs)
+        opened[file.fileno()] = path.name
+        return file
+
+    def noting_os_open(path, *args, **kwargs):
+        descriptor = os_open(path, *args, **kwargs)
+        opened[descriptor] = Path(path).name
+        return descriptor
+
+    monkeypatch.setattr(Path, "open", noting_open)
+    monkeypatch.setattr(os, "open", noting_os_open)
+    monkeypatch.setattr(os, "fsync", lambda number: (events.append(("sync", opened[number])), fsync(number)))
+    monkeypatch.setattr(Path, "replace", lambda p, to: (events.append(("rename", to.name)), replace(p, to))[1])
+    switch(tmp_path, {"a": b"1", "b": b"2"})
+    commit = events.index(("rename", ".commit"))
+    folder = ("sync", tmp_path.name)
+    assert {("sync", ".a.next"), ("sync", ".b.next"), ("sync", ".commit.next"), folder} <= set(events[:commit])
+    assert events[commit + 1] == folder
+    assert events.index(("rename", "a")) > commit + 1
+    assert events[-1] == folder
+
+
+def test_a_list_of_files_that_is_none(tmp_path):
+    for content in (b"", b"\xff", b"{", b"3"):
+        (tmp_path / ".commit").write_bytes(content)
+        with pytest.raises(UserError, match="not a list of files"):
+            recover(tmp_path)
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):

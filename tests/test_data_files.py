@@ -17,6 +17,7 @@ from onebit.data.catalog import load_data
 from onebit.data.decoding import Crop, decode
 from onebit.data.download import Archive, fetch
 from onebit.data.pickles import read_pickle
+from onebit.data.splits import Pass
 from onebit.errors import UserError
 
 
@@ -125,6 +126,8 @@ def test_a_cut_off_batch_is_named(tmp_path, cut):
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [10]}, "labels from 10 to 10"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [-1]}, "labels from -1"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": ["cat"]}, "not a list of numbers"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [2**70]}, "labels from"),
+        ({"data": [[1], [2, 3]], "labels": [0]}, "'data' is no array"),
         ([1, 2], "it holds a list"),
     ],
 )
@@ -219,7 +222,8 @@ def test_an_archive_can_not_write_elsewhere(tmp_path, server):
     home = tmp_path / "home"
     home.mkdir()
     file.rename(home / file.name)  # the user put it there
-    found = fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "", "cifar-10-batches-py"), home)
+    digest = hashlib.sha256((home / file.name).read_bytes()).hexdigest()
+    found = fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", digest, "cifar-10-batches-py"), home)
     assert {path.name for path in found.iterdir()} == {
         "batches.meta",
         "test_batch",
@@ -238,11 +242,26 @@ def test_without_a_network_the_error_says_what_goes_where(tmp_path):
     assert "\n" not in message
 
 
-def test_an_archive_that_is_none(tmp_path):
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not a tar file")
-    with pytest.raises(UserError, match="not a whole archive"):
-        fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "", "cifar-10-batches-py"), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("kept", [0, 100, 3000])
+def test_an_archive_that_is_not_whole(tmp_path, server, kept, published):
+    """By its checksum; and if that should be of a file that is no archive, by unpacking it."""
+    file = packed(server[0], cifar10_python(tmp_path / "source")[0])
+    home = tmp_path / "home"
+    home.mkdir()
+    content = file.read_bytes()[:kept]
+    (home / file.name).write_bytes(content)
+    digest = "0" * 64 if published else hashlib.sha256(content).hexdigest()
+    with pytest.raises(UserError, match="not (a|the) whole"):
+        fetch(Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", digest, "cifar-10-batches-py"), home)
+    assert [path.name for path in home.iterdir()] == [file.name]
+
+
+def test_a_data_dir_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    for where in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="file"):
+            load_data("cifar10", str(where))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -315,7 +334,9 @@ def test_a_broken_image_is_named_or_skipped(tmp_path, workers):
     assert labels == [[0] * 8 + [1], [1] * 4 + [2] * 8]
     assert sorted(data.skipped) == broken
     with pytest.raises(UserError, match="none of the 3 images of a batch"):
-        list(data.train.batches([np.array([8, 9, 10])]))
+        list(data.train.batches([np.array([8, 9, 10])], Pass(0, 0)))
+    plain = list(data.train.batches([np.array([8, 9, 10]), np.array([0, 8])]))
+    assert [batch.labels.tolist() for batch in plain] == [[0]]
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training_runs import assert_same_run, call, command, records, small_flags, start, torchrun
+from training_runs import assert_same_run, call, command, records, small_flags, small_run, start, torchrun
 
 KEYS = {"epochs": 3, "checkpoint_steps": 2}
 
@@ -106,8 +106,9 @@ def test_sigterm_stops_all_at_the_same_update(tmp_path, whole, capsys):
     assert records(tmp_path / "alone", "final")[0]["step"] == 15
 
 
-def test_ctrl_c_reaches_all_processes_at_once_and_saves(tmp_path, whole):
-    """As a terminal has it: torchrun and both workers get it, and torchrun passes it on once more."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_at_once_saves(tmp_path, number):
+    """As a terminal has it: to torchrun, both processes and their decoders; and torchrun passes it on."""
     run = tmp_path / "run"
     words = [
         "--nproc-per-node",
@@ -122,9 +123,21 @@ def test_ctrl_c_reaches_all_processes_at_once_and_saves(tmp_path, whole):
     while not (run / "last.safetensors").exists():
         assert process.poll() is None
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert err.count("stopped and saved") == 1, err
+
+
+def test_a_foreign_run_is_not_touched_by_a_restart(tmp_path):
+    """The first attempt refuses it; the next ones, which torchrun makes, must as well."""
+    run = tmp_path / "run"
+    small_run(run, seed=3, epochs=1)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    process = torchrun(1, "train", *small_flags(seed=5), "--out", str(run), max_restarts=1)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert err.count("holds a run already") == 2
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
 def test_a_batch_that_can_not_be_shared(tmp_path):

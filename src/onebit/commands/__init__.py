@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from onebit.errors import UserError, WorkError
+from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
 COMMANDS = ("demo", "train", "eval")
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name not in EXTRAS:
             raise
         return _say(name, f"needs {error.name}: pip install 'onebit[train,cli]'", 2)
-    except UserError as error:
+    except (UserError, NotFiniteError) as error:
         return _say(name, str(error), 2)
     except WorkError as error:
         return _say(name, str(error), 1)

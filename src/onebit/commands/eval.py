@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{arguments.net}: its net knows {spec.num_classes} classes, the data has {data.num_classes}"
         )
+    if data.class_names != list(spec.class_names) and not all(map(str.isdigit, data.class_names)):
+        raise UserError(f"{arguments.net}: its net knows {spec.class_names[0]}, ..., the data has other classes")
     if data.image_shape != spec.image_shape:
         raise UserError(
             f"{arguments.net}: its net is for images {spec.image_shape}, the data has {data.image_shape}"
@@ -66,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         found = evaluate(net, data.test, np.arange(len(data.test.labels)), arguments.batch_size, feed, processes)
     result = {"net": spec.summary(), "data": name, "top1": found.top1, "top5": found.top5, "loss": found.loss}
     result |= {"images": found.images, "skipped_images": len(data.skipped)}
+    if not processes.writes:
+        return 0
     if arguments.json:
         print(json.dumps(result))  # noqa: T201
     else:

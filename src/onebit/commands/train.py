@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, and say what came of it."""
-    from onebit.training.recipes import recipe_names, resolve
+    from onebit.training.recipes import recipe_names
 
     if arguments.list_recipes:
         print("\n".join(recipe_names()))  # noqa: T201
@@ -84,18 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("say what to train: --recipe NAME (see --list-recipes), flags, or --resume RUN; see --help")
 
     from onebit.training.loop import Interrupted
-    from onebit.training.runfolder import RunFolder
-    from onebit.training.session import resumed_config, train
+    from onebit.training.session import train
 
-    resume = arguments.resume is not None
-    if arguments.resume:
-        out = Path(arguments.resume)
-        RunFolder(out).stored_config()  # there must be a run in it
-    else:
-        config = resolve(arguments.recipe, arguments.budget, flags)
-        out = Path(arguments.out or f"runs/{_name(arguments, config)}")
-    if resume and RunFolder(out).has_run():
-        config = resumed_config(out, arguments.recipe, arguments.budget, flags)
+    config, out, resume = _what(arguments, flags)
     try:
         summary = train(config, out, resume=resume, quiet=arguments.quiet)
     except Interrupted as stop:
@@ -107,6 +98,24 @@ def run(arguments: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
     return 0
+
+
+def _what(arguments: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, Path, bool]:
+    """The config, the folder, and whether to go on with what is there."""
+    from onebit.training.recipes import resolve
+    from onebit.training.runfolder import RunFolder
+    from onebit.training.session import resumed_config
+
+    resume, named = arguments.resume is not None, arguments.resume or ""
+    if named and not arguments.recipe and arguments.budget != "paper":
+        raise UserError(f"--budget {arguments.budget}: a resumed run keeps its own")
+    if named and arguments.out not in {None, named}:
+        raise UserError(f"--out {arguments.out}: a resumed run stays in its folder, {named}")
+    asked = None if named and not arguments.recipe else resolve(arguments.recipe, arguments.budget, flags)
+    out = Path(named or arguments.out or f"runs/{_name(arguments, asked)}")
+    if asked is None or (resume and RunFolder(out).has_checkpoint()):
+        return resumed_config(out, asked, flags), out, resume
+    return asked, out, resume
 
 
 def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -116,10 +116,6 @@ def _join(folder: Path, files: tuple[str, ...], read: Any, cifar: Cifar) -> Part
         if not path.is_file():
             raise UserError(f"{path}: not there, though {files[0]} is: fetch {cifar.archive.url} anew")
         images, labels = read(path, cifar)
-        if labels.size and not 0 <= labels.min() <= labels.max() < cifar.num_classes:
-            raise UserError(
-                f"{path}: labels from {labels.min()} to {labels.max()}, not 0 to {cifar.num_classes - 1}"
-            )
         parts.append(Part(images, labels.astype(np.int64)))
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if not len(labels):
@@ -132,11 +128,13 @@ def _read_python(path: Path, cifar: Cifar) -> tuple[NDArray[np.uint8], NDArray[A
     data, labels = content.get("data"), content.get(cifar.labels)
     if data is None or labels is None:
         raise UserError(f"{path}: not a batch of CIFAR (it has no 'data' or no {cifar.labels!r})")
-    data = np.asarray(data)
+    if not isinstance(data, np.ndarray):
+        raise UserError(f"{path}: 'data' is no array")
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise UserError(f"{path}: {cifar.labels!r} is not a list of numbers")
     if data.dtype != np.uint8 or data.shape != (len(labels), IMAGE_BYTES):
         raise UserError(f"{path}: 'data' is {data.dtype} {data.shape}, not uint8 ({len(labels)}, {IMAGE_BYTES})")
+    _check_labels(path, labels, cifar)
     return data.reshape(-1, 3, 32, 32), np.array(labels, np.int64)
 
 
@@ -146,7 +144,14 @@ def _read_binary(path: Path, cifar: Cifar) -> tuple[NDArray[np.uint8], NDArray[A
     if data.size % record:
         raise UserError(f"{path}: {data.size} bytes are not a whole number of images of {record} bytes")
     data = data.reshape(-1, record)
-    return data[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), data[:, cifar.label_bytes - 1]
+    labels = data[:, cifar.label_bytes - 1]
+    _check_labels(path, labels.tolist(), cifar)
+    return data[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), labels
+
+
+def _check_labels(path: Path, labels: list[int], cifar: Cifar) -> None:
+    if labels and not 0 <= min(labels) <= max(labels) < cifar.num_classes:
+        raise UserError(f"{path}: labels from {min(labels)} to {max(labels)}, not 0 to {cifar.num_classes - 1}")
 
 
 def _python_names(path: Path, cifar: Cifar) -> list[str]:

@@ -6,6 +6,7 @@ cropped is decided in the main process, so that the number of workers changes no
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ def decode(path: str, size: int, crop: Crop = Crop()) -> NDArray[np.uint8]:  # n
 class Decoder:
     """A pool of worker processes (0: none, decode here) that lives as long as this object."""
 
-    def __init__(self, workers: int, pin_memory: bool = False) -> None:
+    def __init__(self, workers: int) -> None:
         self._batches = _Batches()
         self._loader: DataLoader[Any] = DataLoader(
             _Items(),
@@ -75,7 +76,6 @@ class Decoder:
             collate_fn=_collate,
             worker_init_fn=_leave_signals_to_the_parent,
             persistent_workers=workers > 0,
-            pin_memory=pin_memory,
         )
 
     def decode(self, batches: Iterable[list[Item]]) -> Iterator[Decoded]:
@@ -110,6 +110,8 @@ def _collate(decoded: list[tuple[NDArray[np.uint8] | None, tuple[str, str]]]) ->
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:  # noqa: ARG001
-    """Ctrl-C reaches every process of a terminal; the parent alone decides what it means."""
+    """Ctrl-C, and torchrun's SIGTERM, reach a whole group of processes; the parent alone decides what they mean."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # from the parent itself

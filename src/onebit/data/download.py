@@ -9,6 +9,7 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -37,6 +38,8 @@ def fetch(archive: Archive, data_dir: Path) -> Path:
         data_dir.mkdir(parents=True, exist_ok=True)
         if not file.exists():
             _download(archive, file)
+        elif _digest(file) != archive.sha256:
+            raise UserError(f"{file}: not the whole published archive (by its SHA-256): remove it to fetch it anew")
         _unpack(file, data_dir / archive.folder)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
@@ -44,9 +47,16 @@ def fetch(archive: Archive, data_dir: Path) -> Path:
             f"{data_dir}: has no {archive.folder}, and it could not be downloaded ({reason}); where there is a "
             f"network, fetch {archive.url}, and put that file, or the folder {archive.folder} in it, there"
         ) from None
-    except tarfile.TarError as error:
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: not a whole archive ({error}): remove it to fetch it anew") from None
+    except OSError as error:
+        raise UserError(f"{error.filename or data_dir}: {error.strerror or error}") from None
     return data_dir / archive.folder
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _download(archive: Archive, file: Path) -> None:

@@ -38,13 +38,18 @@ def list_folder(root: Path) -> tuple[Listing, Listing, list[str]]:
     return _list(train, names), _list(test, names), names
 
 
+def _unreadable(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # a class may have no test images
+        raise UserError(f"{error.filename}: {error.strerror}")
+
+
 def _list(part: Path, names: list[str]) -> Listing:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
         found = sorted(
             os.path.join(folder, file)  # noqa: PTH118 a million of them: strings, not Paths
-            for folder, _, files in os.walk(part / name, followlinks=True)
+            for folder, _, files in os.walk(part / name, onerror=_unreadable)
             for file in files
             if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith(".")  # noqa: PTH122
         )

@@ -121,8 +121,12 @@ class FolderSplit:
     def batches(self, rows: Sequence[Rows], augmented: Pass | None = None) -> Iterator[Batch]:
         """See `Split`."""
         for chosen, decoded in zip(rows, self.decoder.decode(self._items(rows, augmented)), strict=True):
-            self._look_at(decoded.bad, len(chosen))
-            yield Batch(decoded.images, torch.from_numpy(self.labels[chosen][decoded.kept]))
+            self._look_at(decoded.bad)
+            if decoded.kept:
+                yield Batch(decoded.images, torch.from_numpy(self.labels[chosen][decoded.kept]))
+            elif augmented is not None:  # an update needs images; an evaluation goes on with the others
+                path, reason = decoded.bad[0]
+                raise UserError(f"{path}: none of the {len(chosen)} images of a batch can be read ({reason})")
 
     def _items(self, rows: Sequence[Rows], augmented: Pass | None) -> Iterator[list[Item]]:
         for chosen in rows:
@@ -130,15 +134,13 @@ class FolderSplit:
             paths = (self.listing.paths[row] for row in chosen)
             yield [Item(path, self.size, crop) for path, crop in zip(paths, crops, strict=True)]
 
-    def _look_at(self, bad: list[tuple[str, str]], count: int) -> None:
+    def _look_at(self, bad: list[tuple[str, str]]) -> None:
         if bad and self.on_bad_image == "error":
             path, reason = bad[0]
             raise UserError(
                 f"{path}: not an image that can be read ({reason}); --on-bad-image skip leaves such out"
             )
         self.skipped.update(path for path, _ in bad)
-        if count and len(bad) == count:
-            raise UserError(f"{bad[0][0]}: none of the {count} images of a batch can be read ({bad[0][1]})")
 
 
 def _crops(rows: Rows, augmented: Pass) -> list[Crop]:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from onebit.errors import WorkError
+from onebit.errors import UserError, WorkError
 
 COMMIT = ".commit"
 
@@ -28,6 +28,7 @@ def switch(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             _write(folder / f".{name}.next", content)
         _write(folder / f"{COMMIT}.next", json.dumps(sorted(files)).encode())
+        _sync_names(folder)
         (folder / f"{COMMIT}.next").replace(folder / COMMIT)
         _sync_names(folder)
     except OSError as error:
@@ -42,7 +43,11 @@ def recover(folder: Path) -> None:
     """Finish a change that was interrupted, or drop it if it did not come to count."""
     commit = folder / COMMIT
     if commit.is_file():
-        for name in json.loads(commit.read_text()):
+        try:
+            names = [str(name) for name in json.loads(commit.read_bytes())]
+        except (ValueError, TypeError):
+            raise UserError(f"{commit}: not a list of files; remove it to go on from what is whole") from None
+        for name in names:
             waiting = folder / f".{name}.next"
             if waiting.is_file() and Path(name).name == name:
                 waiting.replace(folder / name)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=4096)]
+Levels = Annotated[int, Field(ge=2, le=65536)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -37,18 +39,18 @@ class Net(BaseModel):
     """the net"""
 
     model: Literal["wrn22", "wrn40", "resnet18", "vgg16"] = Field("wrn22", description="which net")
-    width: Count | None = Field(
+    width: Width | None = Field(
         None, description="the paper's i: channels of the first stage of kernels (16; resnet18, vgg16: 64)"
     )
     method: Annotated[str, AfterValidator(_known_method)] = Field("pcnn", description="how kernels become 1 bit")
-    projections: Count = Field(1, description="the paper's J")
+    projections: Width = Field(1, description="the paper's J")
     activation_bits: Literal[1, 32] = Field(32, description="1: convolutions take the sign of their input")
     dropout: Share | None = Field(None, description="the net's own (WRN: 0.3 from width 64 on, VGG16: 0.5)")
     lam: NotNegative | None = Field(None, description="weight of the projection loss (1e-4)")
     forward_w: Literal["elementwise", "mean"] | None = Field(None, description="what the forward pass takes of W")
     w_init: Literal["ones", "signs", "normal"] | None = Field(None, description="how W begins")
     scale: Literal["layer", "kernel"] | None = Field(None, description="over what the scale of a kernel is taken")
-    levels: Annotated[int | tuple[float, ...] | None, BeforeValidator(_numbers)] = Field(
+    levels: Annotated[Levels | tuple[float, ...] | None, BeforeValidator(_numbers)] = Field(
         None, description="number of quantisation levels (2), or the levels"
     )
 
@@ -87,7 +89,7 @@ class Schedule(BaseModel):
         (60, 120, 160), description="epochs after which sched step lowers it, with commas"
     )
     decay_rate: Positive = Field(0.2, description="by what sched step multiplies it")
-    warmup_epochs: NotNegative = Field(0.0, description="epochs in which it rises from 0")
+    warmup_epochs: NotNegative = Field(0.0, description="epochs in which it rises from 0; at most half of them")
     two_stage: bool = Field(
         False, description="with --activation-bits 1: train with 32 first, then insert the signs and train on"
     )
@@ -118,7 +120,7 @@ class Keeping(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="of all that is random")
     device: str = Field("auto", description="auto: the GPU if there is one, else the CPU")
     channels_last: bool = Field(False, description="memory layout: on CPUs a fifth faster for WRN")
-    threads: Natural = Field(0, description="of the CPU; 0: PyTorch's choice")
+    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="of the CPU; 0: PyTorch's choice")
     test_every: Natural = Field(0, description="evaluate the test images every so many epochs too; 0: at the end")
     checkpoint_minutes: NotNegative = Field(
         10.0, description="within an epoch, save every so many minutes; 0: don't"
@@ -140,8 +142,6 @@ class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields
     def _fits_together(self) -> Config:
         if self.two_stage and (self.activation_bits != 1 or self.method == "float"):
             raise ValueError("two_stage: inserts the signs of activation_bits = 1, and a method that is not float")
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs {self.warmup_epochs:g}: must be fewer than the epochs, {self.epochs}")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones {self.milestones}: must rise")
         return self

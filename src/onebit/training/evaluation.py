@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebit.data.splits import Batch, DataSet, Rows, Split
+from onebit.errors import UserError
 from onebit.training.processes import Processes
 
 
@@ -25,8 +26,8 @@ class Feed:
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Images (n, channels, height, width) and labels."""
-        images = batch.images.to(self.device, non_blocking=True).float().div_(255)
-        return images.sub_(self.mean).div_(self.deviation), batch.labels.to(self.device, non_blocking=True)
+        images = batch.images.to(self.device).float().div_(255)
+        return images.sub_(self.mean).div_(self.deviation), batch.labels.to(self.device)
 
 
 class Accuracy(NamedTuple):
@@ -56,6 +57,8 @@ def evaluate(
             totals += torch.stack([number.cpu().double() for number in found])
     net.train()
     first, five, loss_sum, count = processes.sums(*totals.tolist())
+    if not count:
+        raise UserError("none of the images to evaluate can be read")
     return Accuracy(100 * first / count, 100 * five / count, loss_sum / count, int(count))
 
 

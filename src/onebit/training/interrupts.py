@@ -11,10 +11,10 @@ WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While this context is open, the first signal is kept in `received`; a second one ends the process.
+    """While this context is open, the first signal is kept in `received`; a second Ctrl-C ends the process.
 
     With `patient`, it does not: torchrun passes on a Ctrl-C that its workers have had from the terminal already,
-    and kills who does not end in time.
+    and kills who does not end in time. So do others who send SIGTERM twice.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -28,13 +28,10 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self._restore()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
-        if not self._patient:
-            self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        if not self._patient and signal.SIGINT in self._before:
+            signal.signal(signal.SIGINT, self._before[signal.SIGINT])  # type: ignore[arg-type]

@@ -149,8 +149,11 @@ class Learner:
             tensors |= {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
         return tensors, {"scaler": json.loads(json.dumps(self.scaler.state_dict()))}
 
-    def load_state(self, weights: dict[str, Tensor], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Be as the learner was whose state this is."""
+    def load_state(
+        self, weights: dict[str, Tensor], tensors: dict[str, Tensor], numbers: dict[str, Any], *, has_learned: bool
+    ) -> None:
+        """Be as the learner was whose state this is; if it has made updates, its optimizer has a memory of them."""
+        self._check_state(tensors, has_learned)
         self.evaluated.load_state_dict(weights)
         if self.ema is not None:
             self.net.load_state_dict(
@@ -166,3 +169,19 @@ class Learner:
                 self.optimizer.state[parameter][kind] = place
         if numbers.get("scaler"):
             self.scaler.load_state_dict(numbers["scaler"])
+
+    def _check_state(self, tensors: dict[str, Tensor], has_learned: bool) -> None:
+        shapes = {name: parameter.shape for name, parameter in self.net.named_parameters()}
+        remembered = set()
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer/"):
+                owner = name.split("/")[1]
+                if owner not in shapes or tensor.shape not in {shapes[owner], torch.Size(())}:
+                    raise UserError(f"the state does not fit the net: {name}")
+                remembered.add(owner)
+        remembers = self.config.opt == "adamw" or self.config.momentum > 0
+        if has_learned and remembers and remembered != shapes.keys():
+            raise UserError("the state does not fit the net: the optimizer's memory is missing")
+        raw = {name for name in tensors if name.startswith("net/")}
+        if self.ema is not None and raw != {f"net/{name}" for name in self.net.state_dict()}:
+            raise UserError("the state does not fit the net: the weights beside their mean are missing")

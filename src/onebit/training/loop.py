@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from onebit.data.keyed import Stream, shuffled
@@ -34,7 +35,7 @@ from onebit.training.pace import Pace
 from onebit.training.processes import Processes
 from onebit.training.runfolder import BEST, WEIGHTS, RunFolder, summary_file
 from onebit.training.schedule import Stage, factor, stages
-from onebit.training.watching import Watcher
+from onebit.training.watching import Watcher, Watchers
 
 LOG_STEPS = 50  # a record of every so many updates
 
@@ -83,7 +84,7 @@ class Loop:
         self.feed = Feed(data.mean, data.deviation, processes.device)
         self.position = Position()
         self.signs: dict[str, torch.Tensor] = {}
-        self.best_file: dict[str, bytes] = {}
+        self.watcher: Watcher = Watchers()
         self.probe: torch.Tensor | None = None  # the images of the last update
         self.teacher = self._teacher()
         self.spec, self.learner = self._fresh(self.stages[0], None)
@@ -92,10 +93,13 @@ class Loop:
         """Go to the last checkpoint of the folder."""
         weights, tensors, numbers = self.folder.load()
         try:
-            self.position = Position(**numbers["position"])
-            self.data.skipped.update(numbers["skipped"])
-        except (KeyError, TypeError):
+            self.position = TypeAdapter(Position).validate_python(numbers["position"])
+            stage = self.stages[self.position.stage]
+            self.data.skipped.update(map(str, numbers["skipped"]))
+        except (KeyError, TypeError, IndexError, ValidationError):
             raise UserError(f"{self.folder.path}: its state is not one that this version writes") from None
+        if not (0 <= self.position.epoch <= stage.epochs and 0 <= self.position.step < self.steps):
+            raise UserError(f"{self.folder.path}: its state is of a run with other data, epochs or batches")
         if self.position.stage:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
         if weights.spec != self.spec:
@@ -103,8 +107,12 @@ class Loop:
                 f"{self.folder.path}: its net is {weights.spec.summary()} for {weights.spec.num_classes} classes, "
                 f"but config and data ask for {self.spec.summary()} for {self.spec.num_classes}"
             )
-        self.learner.load_state(weights.tensors, tensors, numbers)
+        begun = self.position.epoch > 0 or self.position.step > 0
+        self.learner.load_state(weights.tensors, tensors, numbers, has_learned=begun)
         self.signs = {name.removeprefix("signs/"): t for name, t in tensors.items() if name.startswith("signs/")}
+        expected = {name: bits.shape for name, bits in sign_bits(self.learner.net).items()}
+        if {name: bits.shape for name, bits in self.signs.items()} != expected:
+            raise UserError(f"{self.folder.path}: its state lacks the signs of the kernels")
         if self.processes.writes:
             self.folder.forget_after(self.position.total, self.position.finished)
 
@@ -196,6 +204,10 @@ class Loop:
             return self.learner.update(images, labels, lr_factor, drawn, self.position.step)
         except NotFiniteError as error:
             raise self._not_finite(self.position.total + 1, str(error)) from None
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):  # batch norm's words
+                raise
+            raise UserError(f"--batch-size {self.config.batch_size}: too few images for batch norm") from None
 
     def _account(self, pace: Pace, interrupts: Interrupts, epoch: int) -> int:
         """Look at the numbers of the updates since the last look; return the signal on which all agree to stop."""
@@ -207,6 +219,7 @@ class Loop:
         totals = [sum(numbers) for numbers in zip(*outcomes, strict=True)]
         # One exchange for all: a process that stopped alone would leave the others waiting for its gradients.
         *totals, seen, wishes = self.processes.sums(*totals, pace.images, interrupts.received > 0)
+        loss_s, loss_p = (total / len(outcomes) / self.processes.count for total in totals[:2])
         at.loss_s += totals[0] / self.processes.count
         at.loss_p += totals[1] / self.processes.count
         at.correct += int(totals[2])
@@ -215,7 +228,6 @@ class Loop:
         at.training_seconds += pace.seconds
         if not math.isfinite(at.loss_s + at.loss_p):
             raise self._not_finite(at.total, "the loss is not finite")
-        loss_s, loss_p, _ = outcomes[-1]
         speed = pace.images_per_s * self.processes.count
         self.watcher.step(epoch, at.step, loss_s, speed)
         if any((at.total - back) % LOG_STEPS == 0 for back in range(len(outcomes))):
@@ -224,9 +236,10 @@ class Loop:
 
     def _not_finite(self, step: int, what: str) -> UserError:
         rate = self.learner.rates()["lr"]
+        epoch = -(-step // self.steps) - sum(stage.epochs for stage in self.stages[: self.position.stage])
         kept = "the last checkpoint is whole" if self.folder.has_checkpoint() else "nothing was saved yet"
         return UserError(
-            f"stopped at step {step} (epoch {self.position.epoch + 1}, learning rate {rate:g}): {what}; {kept}. "
+            f"stopped at step {step} (epoch {epoch}, learning rate {rate:g}): {what}; {kept}. "
             f"Use a smaller --lr or a longer --warmup-epochs"
         )
 
@@ -234,6 +247,8 @@ class Loop:
         at, config = self.position, self.config
         net = self.learner.evaluated
         self.processes.share_buffers(net)
+        self._check_sound()
+        kept: dict[str, bytes] = {}
         record: dict[str, Any] = {
             "loss_s": at.loss_s / self.steps,
             "loss_p": at.loss_p / self.steps,
@@ -247,7 +262,7 @@ class Loop:
             record |= {"held_out_top1": held.top1, "held_out_top5": held.top5, "held_out_loss": held.loss}
             if held.top1 > at.best:
                 at.best, at.best_epoch = held.top1, epoch + 1
-                self.best_file = {BEST: pack_weights(net, self.spec)}
+                kept[BEST] = pack_weights(net, self.spec)
         if config.test_every and (epoch + 1) % config.test_every == 0:
             test = self._evaluate(net, self.data.test, self.test_rows)
             record |= {"test_top1": test.top1, "test_top5": test.top5, "test_loss": test.loss}
@@ -255,17 +270,16 @@ class Loop:
         at.epoch, at.step = epoch + 1, 0
         at.loss_s = at.loss_p = at.seconds = 0.0
         at.correct = at.seen = 0
-        kept = {}
         if config.keep_every and (epoch + 1) % config.keep_every == 0:
             prefix = f"stage{at.stage + 1}-" if len(self.stages) > 1 else ""
             kept[f"{prefix}epoch{epoch + 1:04d}.safetensors"] = pack_weights(net, self.spec)
         if len(self.stages) > 1 and at.stage == 0 and at.epoch == stage.epochs:
             kept["stage1.safetensors"] = pack_weights(net, self.spec)
-        self._save(kept | self.best_file)
-        self.best_file = {}
+        self._save(kept)
 
     def _evaluate(self, net: nn.Module, split: Any, rows: Rows) -> Accuracy:
-        return evaluate(net, split, rows, max(1, self.config.batch_size), self.feed, self.processes)
+        part = self.config.batch_size // self.processes.count
+        return evaluate(net, split, rows, part, self.feed, self.processes)
 
     def _log(self, kind: str, epoch: int, **numbers: Any) -> None:
         at = self.position
@@ -278,13 +292,17 @@ class Loop:
         skipped = self.processes.union(self.data.skipped) if self.position.step == 0 else self.data.skipped
         if not self.processes.writes:
             return
-        if self.probe is not None and not self.learner.is_sound(self.probe):
-            raise self._not_finite(self.position.total, "the net's outputs are no longer finite")
+        self._check_sound()
         tensors, numbers = self.learner.state()
         tensors |= {f"signs/{name}": bits for name, bits in self.signs.items()}
         numbers |= {"position": asdict(self.position), "skipped": sorted(skipped)}
         weights = {WEIGHTS: pack_weights(self.learner.evaluated, self.spec)}
         self.folder.save(weights | (files or {}), tensors, numbers)
+
+    def _check_sound(self) -> None:
+        """Refuse to evaluate or to keep a net that the last update has destroyed."""
+        if self.probe is not None and not self.learner.is_sound(self.probe):
+            raise self._not_finite(self.position.total, "the net's outputs are no longer finite")
 
     def _finish(self) -> dict[str, Any]:
         """Batch norms anew, the test images, the summary."""
@@ -293,8 +311,9 @@ class Loop:
         at, config = self.position, self.config
         net = self.learner.evaluated
         order = shuffled(Stream.ORDER, config.seed, 0, self.train_rows)
+        part = config.batch_size // self.processes.count  # what a process has memory for
         chosen = order[: min(config.bn_batches, self.steps) * config.batch_size]
-        reestimate_norms(net, self.data, list(chosen.reshape(-1, config.batch_size)), self.feed)
+        reestimate_norms(net, self.data, list(chosen.reshape(-1, part)), self.feed)
         test = self._evaluate(net, self.data.test, self.test_rows)
         at.finished = True
         self._log(

@@ -39,7 +39,7 @@ class NetSpec(BaseModel):
     num_classes: Size
     image_shape: tuple[Size, Size, Size]
     mean: tuple[float, ...]
-    deviation: tuple[float, ...]
+    deviation: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
     class_names: tuple[str, ...]
 
     @model_validator(mode="after")

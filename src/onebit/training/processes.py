@@ -67,12 +67,20 @@ class Processes:
 
 
 def _device(name: str, local_rank: int) -> torch.device:
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    here = {"cpu"} if found is None else {"cpu", found.type}
     if name == "auto":
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         name = "cpu" if found is None else found.type
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {name}: {str(error).splitlines()[0]}") from None
-    return torch.device("cuda", local_rank) if device.type == "cuda" and device.index is None else device
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in here:
+        raise UserError(f"--device {name}: here there is {' and '.join(sorted(here))}")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", local_rank)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"--device {device}: there are {torch.cuda.device_count()}; start no more processes than that"
+        )
+    return device

@@ -40,7 +40,7 @@ def read_recipe(name: str) -> dict[str, Any]:
         text = resources.files("onebit.training").joinpath("recipes", f"{name}.toml").read_text()
     try:
         keys = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"recipe {name}: not TOML ({error})") from None
     base = keys.pop("extends", None)
     if base is None:
@@ -96,7 +96,9 @@ def _scaled(config: Config, budget: Budget) -> dict[str, Any]:
         }  # fmt: skip
     epochs = max(2, round(config.epochs / 10))
     second = config.stage2_epochs and max(2, round(config.stage2_epochs / 10))
-    return {"epochs": epochs, "stage2_epochs": second, "sched": "cosine", "warmup_epochs": min(1.0, epochs / 10)}
+    milestones = sorted({max(1, round(milestone / 10)) for milestone in config.milestones})
+    shorter = {"epochs": epochs, "stage2_epochs": second, "milestones": milestones}
+    return shorter | {"sched": "cosine", "warmup_epochs": min(1.0, epochs / 10)}
 
 
 def to_toml(config: Config) -> str:

@@ -36,10 +36,19 @@ def join_group(backend: str, rank: int, count: int) -> None:
 
 def _host(lent: TCPStore, count: int) -> TCPStore:
     on_one_machine = os.environ.get("LOCAL_WORLD_SIZE") == str(count)
-    name = "127.0.0.1" if on_one_machine else socket.getfqdn()
+    name = "127.0.0.1" if on_one_machine else _own_address()
     own = TCPStore(name, 0, is_master=True, wait_for_workers=False)
     lent.set(KEY, f"{name}:{own.port}")
     return own
+
+
+def _own_address() -> str:
+    """The address under which the machine that holds torchrun's store would see this one; nothing is sent."""
+    target = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    family, kind, *_, address = socket.getaddrinfo(*target, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
 
 
 def _find(lent: TCPStore) -> TCPStore:

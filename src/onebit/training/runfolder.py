@@ -60,10 +60,8 @@ class RunFolder:
 
     def begin(self, config: Config, processes: Processes) -> None:
         """Say in the folder what the run is."""
-        switch(
-            self.path,
-            {CONFIG: to_toml(config).encode(), ENVIRONMENT: _json(_environment(processes))},
-        )
+        files = {CONFIG: to_toml(config).encode(), ENVIRONMENT: _json(_environment(processes)), METRICS: b""}
+        switch(self.path, files)
 
     def open(self) -> None:
         """Take hold of the folder: no two processes may write it at once."""
@@ -95,11 +93,16 @@ class RunFolder:
         """Drop records of what the checkpoint does not know: it will be done again."""
         path = self.path / METRICS
         if path.is_file():
-            lines = [line for line in path.read_text().splitlines() if _step(line, finished) <= step]
+            lines = [
+                line for line in path.read_text(errors="replace").splitlines() if _step(line, finished) <= step
+            ]
             switch(self.path, {METRICS: "".join(line + "\n" for line in lines).encode()})
 
     def save(self, files: dict[str, bytes], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Switch to a new checkpoint: these files and this state."""
+        if (self.path / METRICS).is_file():
+            with (self.path / METRICS).open("ab") as metrics:
+                os.fsync(metrics.fileno())  # what a checkpoint counts on must not be lost before it
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         numbers = numbers | {"weights": hashlib.sha256(files[WEIGHTS]).hexdigest()}
         switch(self.path, files | {STATE: save(state, {"onebit": json.dumps(numbers)})})

@@ -32,7 +32,7 @@ def stages(config: Config) -> list[Stage]:
 
 def factor(config: Config, stage: Stage, epoch: int, step: int, steps: int) -> float:
     """By what the learning rates are multiplied for update `step` (from 0) of the `steps` of an epoch (from 0)."""
-    warm = config.warmup_epochs * steps
+    warm = min(config.warmup_epochs, stage.epochs / 2) * steps
     done = epoch * steps + step
     if done < warm:
         return (done + 1) / (warm + 1)

@@ -16,7 +16,7 @@ from onebit.errors import UserError, WorkError
 from onebit.training.config import FREE_AT_RESUME, Config, flag
 from onebit.training.loop import Loop
 from onebit.training.processes import Processes
-from onebit.training.recipes import Budget, checked, resolve
+from onebit.training.recipes import checked
 from onebit.training.runfolder import RunFolder
 from onebit.training.watching import LiveDisplay, PlainLines, TensorBoard, Watcher, Watchers
 
@@ -29,20 +29,21 @@ def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = Fals
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = RunFolder(out)
-    with Processes(config.device) as processes:
-        try:
+    try:
+        with Processes(config.device) as processes:
             return _run(config, folder, processes, resume=resume, quiet=quiet)
-        except RuntimeError as error:
-            if processes.count > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
-                raise WorkError("lost contact with another process") from error
-            raise
-        finally:
-            folder.close()
+    except torch.OutOfMemoryError as error:
+        raise WorkError(f"out of memory: {str(error).splitlines()[0]}; a smaller --batch-size would do") from error
+    except RuntimeError as error:
+        if "gloo" in str(error).lower() or isinstance(error, dist.DistError):
+            raise WorkError("lost contact with another process") from error
+        raise
+    finally:
+        folder.close()
 
 
 def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: bool, quiet: bool) -> dict[str, Any]:
-    resume = resume or processes.restarts > 0  # torchrun starts all anew when one was lost
-    if folder.has_run() and not resume:
+    if not resume and folder.has_checkpoint() and not (processes.restarts and _is_of(folder, config)):
         raise UserError(f"{folder.path}: holds a run already: --resume to go on with it, or another --out")
     loop = Loop(config, folder, _data(config, processes), processes)
     if processes.writes:
@@ -50,7 +51,12 @@ def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: boo
         if not folder.has_checkpoint():
             folder.begin(config, processes)
     processes.wait()
-    if folder.has_checkpoint():
+    found = processes.sums(folder.has_checkpoint())[0]
+    if found not in {0, processes.count}:
+        raise UserError(
+            f"--out {folder.path}: not all processes see the same folder; let it be on a disk they share"
+        )
+    if found:
         loop.resume()
     watcher = _watcher(config, folder, processes, loop.position.total, quiet)
     try:
@@ -59,11 +65,17 @@ def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: boo
         watcher.close()
 
 
-def resumed_config(out: Path, recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Config:
+def _is_of(folder: RunFolder, config: Config) -> bool:
+    """Whether the folder's run is this one, begun by the group of processes that torchrun has just replaced."""
+    stored = checked(folder.stored_config())
+    return all(getattr(stored, k) == getattr(config, k) for k in Config.model_fields if k not in FREE_AT_RESUME)
+
+
+def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) -> Config:
     """The config that a run began with; what else is asked for must be the same, but for what changes no result."""
     stored = checked(RunFolder(out).stored_config())
-    asked = stored if recipe is None else resolve(recipe, budget, flags)
-    asked = checked({**asked.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
+    if asked is None:
+        asked = checked({**stored.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
     for key in Config.model_fields:
         was, now = getattr(stored, key), getattr(asked, key)
         if was != now and key not in FREE_AT_RESUME:
