@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from training_runs import assert_same_run, call, command, records, small_flags, small_run, start, torchrun
 
-KEYS = {"epochs": 3, "checkpoint_steps": 2}
+KEYS = {"epochs": 6, "checkpoint_steps": 2}
 
 
 def finished(process):
@@ -59,7 +59,7 @@ def test_two_processes_give_the_updates_of_one(tmp_path):
 
 def test_only_one_process_writes_and_speaks(whole):
     out_lines = [record["epoch"] for record in records(whole, "epoch")]
-    assert out_lines == [1, 2, 3]
+    assert out_lines == [1, 2, 3, 4, 5, 6]
     assert len(records(whole, "final")) == 1
     names = {path.name for path in whole.iterdir()}
     assert names == {
@@ -102,8 +102,8 @@ def test_sigterm_stops_all_at_the_same_update(tmp_path, whole, capsys):
     assert_same_run(whole, run)
     code, _, err = call(capsys, "train", "--resume", str(tmp_path / "alone"))
     assert code == 0, err
-    assert [r["epoch"] for r in records(tmp_path / "alone", "epoch")] == [1, 2, 3]
-    assert records(tmp_path / "alone", "final")[0]["step"] == 15
+    assert [r["epoch"] for r in records(tmp_path / "alone", "epoch")] == [1, 2, 3, 4, 5, 6]
+    assert records(tmp_path / "alone", "final")[0]["step"] == 30
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
