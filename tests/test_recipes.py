@@ -9,6 +9,7 @@ import pytest
 
 from data_files import image_folder
 from onebit.commands import make_parser
+from onebit.commands.train import config_flags
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.training.config import Config
@@ -151,6 +152,8 @@ def test_every_key_is_a_flag_with_help(key):
         ("a = " + "[" * 5000, "not TOML"),
         ("milestones = [3, 2]", "milestones (3, 2): must rise"),
         ("width 3", "not TOML"),
+        ("epochs = true", "epochs = true: not a matter of true or false"),
+        ("data_dir = 3", "data_dir = 3: use text"),
         ('extends = "../../secret"', "extends = '../../secret'"),
         ("extends = 3", "extends = 3"),
         ("[stage]\nx = 1", "unknown key 'stage'"),
@@ -175,7 +178,10 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
         (["--data", "cifar11"], "--data cifar11: use digits, cifar10, cifar100, imagefolder or imagenet"),
         (["--lr", "fast"], "--lr fast: use a number"),
         (["--momentum", "1"], "--momentum 1: use less than 1"),
-        (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["--epoch", "3"], "there is no --epoch; did you mean --epochs?"),
+        (["--resume"], "say what to train"),
+        (["--resume", ""], "say what to train"),
+        (["--activation-bits", "8"], "--activation-bits 8: use 1 or 32"),
         (["--data", "cifar10"], "--data cifar10 needs a folder: --data-dir DIR"),
         (["--data", "imagenet", "--data-dir", "/nowhere"], "--data-dir /nowhere: no such folder"),
         (["--model", "vgg16", "--width", "2"], "vgg16 can't take images of 1 x 8 x 8"),
@@ -224,6 +230,31 @@ def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path, capsy
         assert code == 2, err
         assert "3" in err.splitlines()[-1]
         assert "classes" in err.splitlines()[-1]
+
+
+def test_every_kind_of_flag_reaches_the_config():
+    words = (
+        "--activation-bits 1 --two-stage --milestones 3,5 --levels 4 --amp --no-decay-kernels --lr 0.5 -b 64 -j 1"
+    )
+    arguments = make_parser("train").parse_args(["train", *words.split()])
+    config = resolve(None, "paper", config_flags(arguments))
+    assert (config.activation_bits, config.two_stage, config.milestones, config.levels) == (1, True, (3, 5), 4)
+    assert (config.amp, config.decay_kernels, config.lr, config.batch_size, config.workers) == (
+        "bfloat16", False, 0.5, 64, 1,
+    )  # fmt: skip
+    levels = make_parser("train").parse_args(["train", "--levels=-1,0,1", "--amp", "float16"])
+    assert resolve(None, "paper", config_flags(levels)).levels == (-1, 0, 1)
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbfwidth = 3", "width = 3 # ü".encode("latin1")])
+def test_a_recipe_is_utf_8(tmp_path, content):
+    file = tmp_path / "mine.toml"
+    file.write_bytes(content)
+    if content.startswith(b"\xef"):
+        assert resolve(str(file), "paper", {}).width == 3
+    else:
+        with pytest.raises(UserError, match="not UTF-8"):
+            resolve(str(file), "paper", {})
 
 
 def test_recipes_are_listed(capsys):

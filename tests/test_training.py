@@ -384,6 +384,20 @@ def test_a_state_and_weights_that_do_not_belong_together(tmp_path):
         small_run(tmp_path / "a", epochs=1, resume=True)
 
 
+def test_weights_without_their_state_are_not_overwritten(tmp_path):
+    small_run(tmp_path, epochs=1)
+    (tmp_path / "last.state.safetensors").unlink()
+    with pytest.raises(UserError, match="has weights but not the state beside them"):
+        small_run(tmp_path, epochs=1, resume=True)
+
+
+def test_a_lost_summary_is_made_anew(tmp_path):
+    first = small_run(tmp_path, epochs=1)
+    (tmp_path / "summary.json").write_text("garbage")
+    again = small_run(tmp_path, epochs=1, resume=True)
+    assert again["test_top1"] == first["test_top1"]
+
+
 @pytest.mark.parametrize("name", ["last.safetensors", "last.state.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"garbage" * 9, b"\xff" * 100, None])
 def test_a_spoilt_checkpoint_is_one_line(tmp_path, name, content):

@@ -7,11 +7,13 @@ A command's module has HELP, EXAMPLES, `add_arguments(parser)` and `run(argument
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
@@ -25,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     name = words[0] if words else ""
     try:
-        arguments = make_parser(name).parse_args(words)
+        arguments, unknown = make_parser(name).parse_known_args(words)
+        if unknown:
+            near = _nearest(unknown[0], arguments)
+            return _say(name, f"there is no {unknown[0]}{near}; see onebit {name} --help", 2)
         return int(_module(arguments.command).run(arguments))
     except KeyboardInterrupt:
         return _say(name, "stopped", 130)
@@ -38,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WorkError as error:
         return _say(name, str(error), 1)
     except OSError as error:
-        return _say(name, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+        line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return _say(name, line, 1 if is_full else 2)
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """The parser, with all commands and the options of this one: those of others may need packages that lack."""
-    parser = argparse.ArgumentParser(
-        prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch."
-    )
+    parser = _Parser(prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch.")
     parser.add_argument("--version", action="version", version=f"onebit {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
@@ -62,6 +67,21 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         if name == command:
             module.add_arguments(subparser)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _nearest(word: str, arguments: argparse.Namespace) -> str:
+    command = _Parser(add_help=False)
+    _module(arguments.command).add_arguments(command)
+    flags = [flag for action in command._actions for flag in action.option_strings]  # noqa: SLF001 argparse lists them nowhere else
+    near = get_close_matches(word.split("=", maxsplit=1)[0], flags, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _module(command: str) -> Any:

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(recipe_names()))  # noqa: T201
         return 0
     flags = config_flags(arguments)
-    if arguments.resume is None and arguments.recipe is None and not flags:
+    if not (arguments.resume or arguments.recipe or flags):
         raise UserError("say what to train: --recipe NAME (see --list-recipes), flags, or --resume RUN; see --help")
 
     from onebit.training.loop import Interrupted

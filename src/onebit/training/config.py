@@ -27,6 +27,11 @@ def _numbers(value: Any) -> Any:
     return value
 
 
+def _number(value: Any) -> Any:
+    """A choice of numbers knows no text, and a command line nothing else."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
 def _known_method(method: str) -> str:
     from onebit.binarization import METHODS
 
@@ -44,7 +49,9 @@ class Net(BaseModel):
     )
     method: Annotated[str, AfterValidator(_known_method)] = Field("pcnn", description="how kernels become 1 bit")
     projections: Width = Field(1, description="the paper's J")
-    activation_bits: Literal[1, 32] = Field(32, description="1: convolutions take the sign of their input")
+    activation_bits: Annotated[Literal[1, 32], BeforeValidator(_number)] = Field(
+        32, description="1: convolutions take the sign of their input"
+    )
     dropout: Share | None = Field(None, description="the net's own (WRN: 0.3 from width 64 on, VGG16: 0.5)")
     lam: NotNegative | None = Field(None, description="weight of the projection loss (1e-4)")
     forward_w: Literal["elementwise", "mean"] | None = Field(None, description="what the forward pass takes of W")
@@ -120,7 +127,7 @@ class Keeping(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="of all that is random")
     device: str = Field("auto", description="auto: the GPU if there is one, else the CPU")
     channels_last: bool = Field(False, description="memory layout: on CPUs a fifth faster for WRN")
-    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="of the CPU; 0: PyTorch's choice")
+    threads: Annotated[int, Field(ge=0, le=256)] = Field(0, description="of the CPU; 0: PyTorch's choice")
     test_every: Natural = Field(0, description="evaluate the test images every so many epochs too; 0: at the end")
     checkpoint_minutes: NotNegative = Field(
         10.0, description="within an epoch, save every so many minutes; 0: don't"
@@ -179,6 +186,7 @@ def describe(error: dict[str, Any]) -> str:
         words, limit = limits[kind]
         return f"use {words} {context[limit]:g}"
     kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "finite": "a finite number"}
+    kinds["string"] = "text"
     return "use " + next((words for start, words in kinds.items() if kind.startswith(start)), error["msg"].lower())
 
 

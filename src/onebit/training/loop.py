@@ -103,9 +103,10 @@ class Loop:
         if self.position.stage:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
         if weights.spec != self.spec:
+            was, wanted = weights.spec, self.spec
             raise UserError(
-                f"{self.folder.path}: its net is {weights.spec.summary()} for {weights.spec.num_classes} classes, "
-                f"but config and data ask for {self.spec.summary()} for {self.spec.num_classes}"
+                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; config and "
+                f"data ask for {wanted.summary()} for {wanted.num_classes} of {wanted.data}, or name them otherwise"
             )
         begun = self.position.epoch > 0 or self.position.step > 0
         self.learner.load_state(weights.tensors, tensors, numbers, has_learned=begun)

@@ -33,7 +33,10 @@ def read_recipe(name: str) -> dict[str, Any]:
         path = Path(name)
         if not path.is_file():
             raise UserError(f"--recipe {name}: no such file")
-        text = path.read_text(errors="replace")
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise UserError(f"recipe {name}: not UTF-8 text") from None
     else:
         if name not in recipe_names():
             raise UserError(f"--recipe {name}: no such recipe{_nearest(name, recipe_names())}")
@@ -71,6 +74,12 @@ def resolve(recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Con
 def checked(keys: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Config:
     """A config of these keys, or a `UserError` that says which is wrong and where it comes from."""
     sources = sources or {}
+    for key, value in keys.items():
+        field = Config.model_fields.get(key)
+        if isinstance(value, bool) and field is not None and field.annotation is not bool:
+            raise UserError(
+                f"{sources.get(key, 'config: ')}{key} = {str(value).lower()}: not a matter of true or false"
+            )
     try:
         return Config(**keys)
     except ValidationError as error:

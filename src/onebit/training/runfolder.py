@@ -52,6 +52,10 @@ class RunFolder:
         """Whether there is something to go on from."""
         return (self.path / STATE).is_file()
 
+    def has_weights(self) -> bool:
+        """Whether a checkpoint's weights are here."""
+        return (self.path / WEIGHTS).is_file()
+
     def stored_config(self) -> dict[str, Any]:
         """The keys that the run began with."""
         if not self.has_run():
@@ -69,7 +73,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / LOCK).open("a+")
         except OSError as error:
-            raise UserError(f"--out {self.path}: {error.strerror}") from None
+            raise UserError(f"{self.path}: {error.strerror}") from None
         if not _locked(self._lock):
             self.close()
             raise UserError(f"{self.path}: another process is training there")

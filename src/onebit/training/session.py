@@ -45,6 +45,8 @@ def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = Fals
 def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: bool, quiet: bool) -> dict[str, Any]:
     if not resume and folder.has_checkpoint() and not (processes.restarts and _is_of(folder, config)):
         raise UserError(f"{folder.path}: holds a run already: --resume to go on with it, or another --out")
+    if resume and not folder.has_checkpoint() and folder.has_weights():
+        raise UserError(f"{folder.path}: has weights but not the state beside them, so it can't be resumed")
     loop = Loop(config, folder, _data(config, processes), processes)
     if processes.writes:
         folder.open()
