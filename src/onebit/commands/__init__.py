@@ -27,25 +27,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     name = words[0] if words else ""
     try:
-        arguments, unknown = make_parser(name).parse_known_args(words)
-        if unknown:
-            near = _nearest(unknown[0], arguments)
-            return _say(name, f"there is no {unknown[0]}{near}; see onebit {name} --help", 2)
+        arguments = _parse(name, words)
         return int(_module(arguments.command).run(arguments))
     except KeyboardInterrupt:
-        return _say(name, "stopped", 130)
+        line, code = "stopped", 130
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        return _say(name, f"needs {error.name}: pip install 'onebit[train,cli]'", 2)
+        line, code = f"needs {error.name}: pip install 'onebit[train,cli]'", 2
     except (UserError, NotFiniteError) as error:
-        return _say(name, str(error), 2)
+        line, code = str(error), 2
     except WorkError as error:
-        return _say(name, str(error), 1)
+        line, code = str(error), 1
     except OSError as error:
-        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
         line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return _say(name, line, 1 if is_full else 2)
+        code = 1 if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO} else 2
+    rank = os.environ.get("RANK", "0")
+    who = f"onebit {name}" if rank == "0" else f"onebit {name} (process {rank})"
+    print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _parse(name: str, words: list[str]) -> argparse.Namespace:
+    arguments, unknown = make_parser(name).parse_known_args(words)
+    if unknown:
+        raise UserError(f"there is no {unknown[0]}{_nearest(unknown[0], arguments)}; see onebit {name} --help")
+    return arguments
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
@@ -86,10 +93,3 @@ def _nearest(word: str, arguments: argparse.Namespace) -> str:
 
 def _module(command: str) -> Any:
     return importlib.import_module(f"onebit.commands.{command}")
-
-
-def _say(command: str, line: str, code: int) -> int:
-    rank = os.environ.get("RANK", "0")
-    who = f"onebit {command}" if rank == "0" else f"onebit {command} (process {rank})"
-    print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
-    return code
