@@ -105,8 +105,8 @@ class Loop:
         if weights.spec != self.spec:
             was, wanted = weights.spec, self.spec
             raise UserError(
-                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; "
-                f"config and data ask for {wanted.summary()} for {wanted.num_classes} of {wanted.data}, or name them otherwise"
+                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; config "
+                f"and data ask for {wanted.summary()} for {wanted.num_classes} of {wanted.data}, or have other names"
             )
         begun = self.position.epoch > 0 or self.position.step > 0
         self.learner.load_state(weights.tensors, tensors, numbers, has_learned=begun)
