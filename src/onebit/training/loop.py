@@ -103,10 +103,10 @@ class Loop:
         if self.position.stage:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
         if weights.spec != self.spec:
-            was, wanted = weights.spec, self.spec
+            was, now = weights.spec, self.spec
             raise UserError(
-                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; config "
-                f"and data ask for {wanted.summary()} for {wanted.num_classes} of {wanted.data}, or have other names"
+                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; "
+                f"config and data ask for {now.summary()} for {now.num_classes} of {now.data}, or have other names"
             )
         begun = self.position.epoch > 0 or self.position.step > 0
         self.learner.load_state(weights.tensors, tensors, numbers, has_learned=begun)
