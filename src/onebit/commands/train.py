@@ -13,7 +13,7 @@ from onebit.errors import UserError, WorkError
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
 EXAMPLES = """examples:
-  onebit train --recipe digits-pcnn22                                half a minute, on digits that come with the package
+  onebit train --recipe digits-pcnn22                                half a minute, on the digits of the package
   onebit train --recipe cifar10-pcnn22-j4 --data-dir DATA            PCNN-22, i = 16, J = 4, as in the paper
   onebit train --recipe cifar10-pcnn22 --data-dir DATA --budget cpu  a tenth of the epochs, for a CPU
   onebit train --model wrn22 --projections 4 --data cifar10 --data-dir DATA --epochs 50 --sched cosine --out RUN
