@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -444,11 +445,21 @@ def test_fp16_needs_its_scaler(tmp_path):
 
 
 def test_interrupts_are_kept_and_the_second_one_counts():
-    import signal
-
-    with Interrupts() as interrupts:
-        assert not interrupts.received
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.received == signal.SIGINT
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with Interrupts() as interrupts:
+            assert not interrupts.received
             signal.raise_signal(signal.SIGINT)
+            assert interrupts.received == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_sigterm_does_not_end_a_save():
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupts.received == signal.SIGTERM
