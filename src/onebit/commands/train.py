@@ -39,13 +39,14 @@ SHORT = {"batch_size": ["-b"], "workers": ["-j"]}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A flag for every key of a config."""
     from onebit.training.config import SECTIONS, flag
+    from onebit.training.recipes import Budget
 
     run = parser.add_argument_group("what to do")
     run.add_argument("--recipe", metavar="NAME", help="a recipe of the package (--list-recipes), or a .toml file")
     run.add_argument("--list-recipes", action="store_true", help="print their names")
     run.add_argument(
         "--budget",
-        choices=("paper", "cpu", "smoke"),
+        choices=get_args(Budget),
         default="paper",
         help="paper: as the recipe says (default); cpu: a tenth of the epochs; smoke: does it work at all",
     )

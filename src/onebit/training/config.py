@@ -5,7 +5,6 @@ A section of keys a class. A key `batch_size` is the flag `--batch-size`; the de
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -171,7 +170,7 @@ def describe(error: dict[str, Any]) -> str:
     context = error.get("ctx", {})
     kind = str(error["type"])
     if kind == "literal_error":
-        return "use " + re.sub(r"'", "", str(context["expected"]))
+        return "use " + str(context["expected"]).replace("'", "")
     if kind == "extra_forbidden":
         return "there is no such key"
     if kind == "value_error":
@@ -185,8 +184,13 @@ def describe(error: dict[str, Any]) -> str:
     if kind in limits:
         words, limit = limits[kind]
         return f"use {words} {context[limit]:g}"
-    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "finite": "a finite number"}
-    kinds["string"] = "text"
+    kinds = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "finite": "a finite number",
+        "string": "text",
+    }
     return "use " + next((words for start, words in kinds.items() if kind.startswith(start)), error["msg"].lower())
 
 

@@ -133,6 +133,16 @@ def pack_weights(net: nn.Module, spec: NetSpec) -> bytes:
     return save(tensors, {"onebit": json.dumps(spec.model_dump(mode="json", exclude_none=True))})
 
 
+def read_tensors(file: Path, what: str) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors of a safetensors file, and what its metadata tells us."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            described = (opened.metadata() or {}).get("onebit")
+            return {name: opened.get_tensor(name) for name in opened.keys()}, described  # noqa: SIM118 not a dict
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: not a whole {what} ({error})") from None
+
+
 def read_weights(path: str | Path, which: str = "last") -> Weights:
     """The weights in a file, or in the last (or 'best') checkpoint of a run folder."""
     file = Path(path).expanduser()
@@ -142,16 +152,11 @@ def read_weights(path: str | Path, which: str = "last") -> Weights:
             raise UserError(f"{folder}: has no {file.name}; a run folder of `onebit train` is expected")
     if not file.is_file():
         raise UserError(f"{path}: no such file or run folder")
-    try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dict
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{file}: not a whole weights file ({error})") from None
-    if "onebit" not in metadata:
+    tensors, description = read_tensors(file, "weights file")
+    if description is None:
         raise UserError(f"{file}: says nothing about its net; weights files of `onebit train` do")
     try:
-        spec = NetSpec.model_validate_json(metadata["onebit"])
+        spec = NetSpec.model_validate_json(description)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(f"{file}: its description of the net is wrong at {where or 'its beginning'}") from None

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from onebit.errors import UserError, WorkError
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config
-from onebit.training.nets import Weights, read_weights
+from onebit.training.nets import Weights, read_tensors, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import read_recipe, to_toml
 from onebit.version import __version__
@@ -114,11 +113,10 @@ class RunFolder:
     def load(self) -> tuple[Weights, dict[str, Tensor], dict[str, Any]]:
         """The last checkpoint."""
         path = self.path / STATE
+        tensors, described = read_tensors(path, "state")
         try:
-            with safe_open(path, framework="pt") as opened:
-                numbers = json.loads((opened.metadata() or {})["onebit"])
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dict
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            numbers = json.loads(described or "")
+        except ValueError as error:
             raise UserError(f"{path}: not a whole state ({error})") from None
         weights = read_weights(self.path / WEIGHTS)
         with (self.path / WEIGHTS).open("rb") as file:

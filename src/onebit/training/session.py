@@ -69,8 +69,13 @@ def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: boo
 
 def _is_of(folder: RunFolder, config: Config) -> bool:
     """Whether the folder's run is this one, begun by the group of processes that torchrun has just replaced."""
-    stored = checked(folder.stored_config())
-    return all(getattr(stored, k) == getattr(config, k) for k in Config.model_fields if k not in FREE_AT_RESUME)
+    return not _changed(checked(folder.stored_config()), config)
+
+
+def _changed(stored: Config, asked: Config) -> list[str]:
+    """The keys of which a run that is resumed would not be the same."""
+    free = FREE_AT_RESUME
+    return [k for k in Config.model_fields if k not in free and getattr(stored, k) != getattr(asked, k)]
 
 
 def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) -> Config:
@@ -78,10 +83,9 @@ def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) ->
     stored = checked(RunFolder(out).stored_config())
     if asked is None:
         asked = checked({**stored.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
-    for key in Config.model_fields:
+    for key in _changed(stored, asked):
         was, now = getattr(stored, key), getattr(asked, key)
-        if was != now and key not in FREE_AT_RESUME:
-            raise UserError(f"{flag(key)} {now}: the run in {out} began with {was}, and a resumed run keeps it")
+        raise UserError(f"{flag(key)} {now}: the run in {out} began with {was}, and a resumed run keeps it")
     return asked
 
 
