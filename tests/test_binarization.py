@@ -215,7 +215,7 @@ def test_a_binarized_net_copies_saves_and_reports(tmp_path):
     [
         ({"method": "xnor++"}, ["method='xnor++'", "'pcnn'"]),
         ({"num_projections": 3}, ["layer1.0.conv1", "num_projections=3", "8"]),
-        ({"activation_bits": 8}, ["activation_bits=8", "export"]),
+        ({"activation_bits": 8}, ["activation_bits=8", "1 or 32"]),
         ({"lam": -1}, ["lam=-1"]),
         ({"skip": ["layer9.*"]}, ["layer9.*", "no convolution has such a name", "layer1.0.conv1"]),
         ({"skip": "layer1.0.conv1"}, ["skip=", "list"]),

@@ -83,7 +83,7 @@ def test_forward_and_backward(make, J, activation_bits):
 
 @pytest.mark.parametrize("make", SMALL)
 def test_float_has_no_projection_layers(make):
-    net = make(method="float", activation_bits=1, **SMALL[make])
+    net = make(method="float", **SMALL[make])
     assert not projection_layers(net)
     assert net(torch.randn(2, 3, 32, 32)).shape == (2, 10)
 

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 from onebit.version import __version__
 
 if TYPE_CHECKING:
-    from onebit import models
-    from onebit.backprop import DiscreteBackprop, add_projection_gradients, discrete_backprop
+    from onebit import models, rivals
+    from onebit.backprop import (
+        DiscreteBackprop,
+        add_projection_gradients,
+        constrain_weights,
+        discrete_backprop,
+    )
     from onebit.binarization import BinarizationReport, binarization_report, binarize
     from onebit.groups import parameter_groups
     from onebit.layers import ProjectionConv2d
@@ -25,9 +30,11 @@ __all__ = [
     "add_projection_gradients",
     "binarization_report",
     "binarize",
+    "constrain_weights",
     "discrete_backprop",
     "models",
     "parameter_groups",
+    "rivals",
 ]
 
 _HOME = {
@@ -37,9 +44,11 @@ _HOME = {
     "add_projection_gradients": "backprop",
     "binarization_report": "binarization",
     "binarize": "binarization",
+    "constrain_weights": "backprop",
     "discrete_backprop": "backprop",
     "models": "models",
     "parameter_groups": "groups",
+    "rivals": "rivals",
 }
 
 

@@ -2,6 +2,9 @@
 
 Why at the step and not inside backward(): L_P depends on delta of the whole batch (Eq. 8), and it is not
 linear in it. At the step delta is complete: two micro-batches have been summed, two processes averaged.
+
+What the rival methods do at the step goes the same way, so that one loop serves them all: losses of their own
+before it, clips and re-centrings after it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import OptState
 
-from onebit.joining import Due, join, waiting_layers
+from onebit.convolution import QuantizedConv2d
+from onebit.joining import Due, has_own_loss, join, join_own_losses, waiting_layers
 from onebit.layers import ProjectionConv2d
 
 if TYPE_CHECKING:
@@ -40,7 +44,10 @@ def add_projection_gradients(
         loss.backward()
         loss_p = onebit.add_projection_gradients(model, eta=optimizer.param_groups[0]["lr"])
         optimizer.step()
+        onebit.constrain_weights(model)  # for the methods that clip or centre their weights
         optimizer.zero_grad()
+
+    MCN's loss L_M joins the same way, and is in what is returned.
 
     eta             the current learning rate of C
     scaler          the `GradScaler` in use, after scaler.unscale_(optimizer). Without float16 its use can't be seen
@@ -53,18 +60,29 @@ def add_projection_gradients(
     if scaler is not None and scaler.is_enabled() and not _has_unscaled(scaler):
         raise RuntimeError("scaler has unscaled no gradients: call scaler.unscale_(optimizer) before")
     served = {id(module) for attached in _ATTACHED.values() for module in attached.model.modules()}
-    if any(isinstance(module, ProjectionConv2d) and id(module) in served for module in model.modules()):
+    if any(has_own_loss(module) and id(module) in served for module in model.modules()):
         raise RuntimeError(
             "discrete_backprop is attached to an optimizer of this model and adds L_P at its step: use either that "
             "or add_projection_gradients"
         )
     due = [Due(name, layer, eta, group) for name, layer, group in waiting_layers(model, process_group)]
-    return join(
+    loss_p = join(
         due,
         delta_scale=_delta_scale((d.layer for d in due), scaler),
         grad_scale=1.0,
         may_overflow=scaler is not None and scaler.is_enabled(),  # scaler.step() then skips the step
     )
+    return loss_p + join_own_losses(_quantized_layers(model), grad_scale=1.0).to(loss_p.device)
+
+
+def constrain_weights(model: nn.Module) -> None:
+    """Clip and re-centre weights as their methods say, after optimizer.step() in a loop of one's own.
+
+    `discrete_backprop` does it by itself. Layers of methods that do nothing then are left alone.
+    """
+    for layer in _quantized_layers(model).values():
+        if _moved(layer):
+            layer.constrain()
 
 
 def discrete_backprop(
@@ -76,6 +94,9 @@ def discrete_backprop(
 ) -> DiscreteBackprop:
     """Make every optimizer.step() first add the gradients of L_P, with eta the learning rate of C's group.
 
+    For the other methods: add the losses that they have of their own before the step (MCN), and clip and re-centre
+    weights after it (BinaryConnect, BNN, BWN, XNOR-Net, MCN).
+
         onebit.discrete_backprop(model, optimizer)
         for images, labels in data:          # an ordinary loop
             loss = loss_function(model(images), labels)
@@ -85,7 +106,7 @@ def discrete_backprop(
 
     A closure given to step() then returns L_S + L_P. With a `GradScaler`, pass it; with
     `DistributedDataParallel`, pass the wrapped model. Layers whose C is in another optimizer are left to that
-    one, and layers whose C is frozen get no L_P. A model without projection layers is left alone, so that one loop
+    one, and layers whose C is frozen get no L_P. A model without 1-bit layers is left alone, so that one loop
     serves every method. A copy of the optimizer has no hooks (as torch has it): attach to it anew.
     """
     if not isinstance(model, nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
@@ -99,19 +120,22 @@ def discrete_backprop(
             "To attach anew, call .remove() on what the first call returned"
         )
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, ProjectionConv2d)}
-    trainable = {name: layer for name, layer in layers.items() if layer.C.requires_grad}
-    mine = {name: layer for name, layer in trainable.items() if id(layer.C) in owned}
+    layers = {name: layer for name, layer in _quantized_layers(model).items() if layer.KERNEL}
+    kernels = {name: (layer, getattr(layer, layer.KERNEL or "")) for name, layer in layers.items()}
+    trainable = {name: (layer, kernel) for name, (layer, kernel) in kernels.items() if kernel.requires_grad}
+    mine = {name: layer for name, (layer, kernel) in trainable.items() if id(kernel) in owned}
     if trainable and not mine:
         raise ValueError(
-            "optimizer holds none of the model's kernels C: make it after binarize(), from "
+            "optimizer holds none of the model's kernels: make it after binarize(), from "
             "onebit.parameter_groups(model, ...) or model.parameters()"
         )
     for name, layer in mine.items():
-        if layer.W.requires_grad and id(layer.W) not in owned:
+        matrix = getattr(layer, layer.MATRIX) if layer.MATRIX else None
+        if matrix is not None and matrix.requires_grad and id(matrix) not in owned:
             raise ValueError(
-                f"optimizer holds C of {name or 'the layer'} but not its W, which L_P moves at the same step: make "
-                f"it after binarize(), from onebit.parameter_groups(model, ...) or model.parameters()"
+                f"optimizer holds {layer.KERNEL} of {name or 'the layer'} but not its {layer.MATRIX}, which moves "
+                f"at the same step: make it after binarize(), from onebit.parameter_groups(model, ...) or "
+                f"model.parameters()"
             )
     attached = DiscreteBackprop(model, optimizer, scaler, process_group)
     _ATTACHED[optimizer] = attached
@@ -119,7 +143,7 @@ def discrete_backprop(
 
 
 class DiscreteBackprop:
-    """What `discrete_backprop` returns: `projection_loss` of the last step, and `remove()`."""
+    """What `discrete_backprop` returns: `projection_loss` of the last step (L_P, or MCN's L_M), and `remove()`."""
 
     def __init__(
         self,
@@ -132,11 +156,15 @@ class DiscreteBackprop:
         self.scaler = scaler
         self.process_group = process_group
         self.projection_loss = torch.zeros(())
-        self._handle = optimizer.register_step_pre_hook(self._before_step)
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
 
     def remove(self) -> None:
         """Let optimizer.step() be as it was."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
         for optimizer in [o for o, attached in _ATTACHED.items() if attached is self]:
             del _ATTACHED[optimizer]
 
@@ -176,7 +204,30 @@ class DiscreteBackprop:
             grad_scale=1.0 if grad_scale is None else float(grad_scale),
             may_overflow=getattr(optimizer, "found_inf", None) is not None,
         )
+        scale = 1.0 if grad_scale is None else float(grad_scale)
+        own = join_own_losses(self._layers_in(optimizer), grad_scale=scale)
+        self.projection_loss = self.projection_loss + own.to(self.projection_loss.device)
         return self.projection_loss
+
+    def _after_step(self, optimizer: Optimizer, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        for layer in self._layers_in(optimizer).values():
+            layer.constrain()
+
+    def _layers_in(self, optimizer: Optimizer) -> dict[str, QuantizedConv2d]:
+        """Layers whose kernels or matrices this optimizer moves: the others are another's, or frozen."""
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        layers = _quantized_layers(self.model).items()
+        return {name: layer for name, layer in layers if any(id(p) in owned for p in _moved(layer))}
+
+
+def _quantized_layers(model: nn.Module) -> dict[str, QuantizedConv2d]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, QuantizedConv2d)}
+
+
+def _moved(layer: QuantizedConv2d) -> list[nn.Parameter]:
+    """The layer's kernels and matrices, as far as they learn."""
+    found = [layer._parameters.get(name or "") for name in (layer.KERNEL, layer.MATRIX)]  # noqa: SLF001
+    return [parameter for parameter in found if parameter is not None and parameter.requires_grad]
 
 
 _ATTACHED: WeakKeyDictionary[Optimizer, DiscreteBackprop] = WeakKeyDictionary()

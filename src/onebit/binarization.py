@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
@@ -12,15 +11,11 @@ import torch
 from torch import nn
 
 from onebit.convolution import QuantizedConv2d
-from onebit.layers import ProjectionConv2d
+from onebit.methods import activation_bits_of, check_known, check_taken, layer_of
 from onebit.signs import RELUS, SignFlow
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
 SkipRule = Callable[[str, nn.Conv2d], "bool | str | None"]
-
-# Each makes the layer that stands for a conv, with its parameters still to be carried over.
-METHODS: dict[str, type[ProjectionConv2d] | None] = {"pcnn": ProjectionConv2d, "float": None}
-OPTIONS = ("lam", "forward_w", "w_init", "scale", "levels")
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def binarize(
     method: str = "pcnn",
     *,
     num_projections: int = 1,
-    activation_bits: int = 32,
+    activation_bits: int | None = None,
     skip: SkipRule | Iterable[str] | None = None,
     relu_before_sign: Literal["remove", "prelu", "keep"] = "remove",
     **options: Any,
@@ -78,20 +73,28 @@ def binarize(
     with J > 1 kernel C[o] is weight[o*J], so that the model's function changes. Hooks, shared modules, weights
     shared by replaced layers, frozen weights, device and dtype stay as they are.
 
-    method             'pcnn', or 'float', which leaves the model alone
-    num_projections    J; it must divide out_channels / groups of every replaced conv
-    activation_bits    32, or 1: the new layers take sgn of their input
+    method             'pcnn', or a rival: 'binaryconnect', 'bnn', 'lbcnn', 'bwn', 'xnor', 'mcdonnell', 'dorefa',
+                       'abc', 'bireal', 'mcn' (see `onebit.rivals`); or 'float', which leaves the model alone
+    num_projections    pcnn: J, mcn: K; it must divide out_channels / groups of every replaced conv
+    activation_bits    None: the method's own (pcnn: 32); 32: floats; 1: the new layers take sgn of their input;
+                       dorefa: 2 to 8, too
     skip               names or shell patterns ('layer4.*') of convs to leave alone as well, or a function
                        (name, conv) -> True, a reason, or False, which then decides alone
     relu_before_sign   what to do about a ReLU whose output feeds a 1-bit input, which would be +1 everywhere:
                        'remove' takes it out where it feeds nothing else, and refuses otherwise; 'prelu' makes it
                        a PReLU; 'keep' looks at nothing
-    options            of the new layers: lam, forward_w, w_init, scale, levels
+    options            of the new layers. pcnn: lam, forward_w, w_init, scale, levels; xnor: scale_map; abc:
+                       weight_bases, activation_bases; lbcnn: sparsity, num_intermediate; mcn: theta
     """
-    _check_choices(model, method, relu_before_sign)
-    _check_options(num_projections, activation_bits, options)
+    _check_choices(model, relu_before_sign)
+    layer_class = layer_of(method)
+    check_known(method, options)
+    if num_projections != 1:
+        options["num_projections"] = num_projections
+    if activation_bits is not None:
+        options["activation_bits"] = activation_bits
+    check_taken(method, layer_class, options)
     skipped = _skipped(model, skip)
-    layer_class = METHODS[method]
     if layer_class is None:
         skipped = {name: "method 'float'" for name, _ in _convs(model)}
         return _with_report(model, BinarizationReport(method, skipped=skipped))
@@ -99,22 +102,21 @@ def binarize(
     if not chosen:
         raise ValueError(f"model has no convolution to replace: {_why_none(model, skipped)}")
 
-    c_of_weight: dict[int, nn.Parameter] = {}
+    kernel_of_weight: dict[int, nn.Parameter] = {}
     new: dict[int, nn.Module] = {}
     for name, conv in chosen.items():
         try:
-            made = _replacement(
-                conv, layer_class, num_projections=num_projections, activation_bits=activation_bits, **options
-            )
+            made = _replacement(conv, layer_class, options)
         except ValueError as error:
             raise ValueError(f"{name}: {error}" if name else str(error)) from error
-        made.C = c_of_weight.setdefault(id(conv.weight), made.C)  # kernels that were shared stay so
+        if made.KERNEL:  # kernels that were shared stay so
+            kernel = kernel_of_weight.setdefault(id(conv.weight), getattr(made, made.KERNEL))
+            setattr(made, made.KERNEL, kernel)
         new[id(conv)] = made
 
     relus: dict[str, str] = {}
-    notes = ["the weights are carried over, the function changed: train before use"]
-    if num_projections > 1:
-        notes[0] = f"num_projections={num_projections}: only every J-th kernel is carried over; train before use"
+    notes = _notes(method, layer_class, num_projections)
+    activation_bits = activation_bits_of(method, activation_bits)
     if activation_bits == 1 and relu_before_sign == "keep":
         notes.append("relu_before_sign='keep': a 1-bit input behind a ReLU, if there is one, makes its layer dead")
     elif activation_bits == 1:
@@ -203,7 +205,7 @@ def _why_none(model: nn.Module, skipped: dict[str, str]) -> str:
     return f"all {len(skipped)} were skipped ({told}); pass skip=lambda name, conv: ... to choose otherwise"
 
 
-def _replacement(conv: nn.Conv2d, layer_class: type[ProjectionConv2d], **options: Any) -> ProjectionConv2d:
+def _replacement(conv: nn.Conv2d, layer_class: type[QuantizedConv2d], options: dict[str, Any]) -> QuantizedConv2d:
     weight = conv.weight
     layer = layer_class(
         conv.in_channels,
@@ -219,16 +221,28 @@ def _replacement(conv: nn.Conv2d, layer_class: type[ProjectionConv2d], **options
         weight.dtype,
         **options,
     )
-    if layer.num_projections == 1:
-        layer.register_parameter("C", conv._parameters["weight"])  # noqa: SLF001 the same: ties and layout stay
-    else:
-        with torch.no_grad():
-            layer.C.copy_(weight[:: layer.num_projections])
-    layer.C.requires_grad_(weight.requires_grad)
-    layer.W.requires_grad_(weight.requires_grad)
+    layer.carry_over(conv._parameters["weight"])  # type: ignore[arg-type]  # noqa: SLF001 a Parameter: see _unfit
     layer.register_parameter("bias", conv._parameters["bias"])  # noqa: SLF001
     _take_place(layer, conv)
     return layer
+
+
+def _notes(method: str, layer_class: type[QuantizedConv2d], num_projections: int) -> list[str]:
+    """What the user must know about the new layers' beginnings."""
+    notes = ["the weights are carried over, the function changed: train before use"]
+    if not layer_class.CARRIES_OVER:
+        notes = [f"{method} can't begin from the weights of a conv: the new layers begin at random"]
+    elif num_projections > 1:
+        notes = [f"num_projections={num_projections}: only every J-th kernel is carried over; train before use"]
+    if method == "mcdonnell":
+        notes.append(
+            "the batch norms are as they were; McDonnell's have no affine part (onebit.models has them so)"
+        )
+    if method == "bireal":
+        notes.append("no shortcuts were added; a Bi-Real net has one round every conv (onebit.models.resnet18)")
+    if method == "xnor":
+        notes.append("the order of layers is as it was; XNOR-Net's is batch norm, sign, conv (onebit.models)")
+    return notes
 
 
 def _take_place(new: nn.Module, old: nn.Module) -> None:
@@ -243,28 +257,11 @@ def _size(conv: nn.Conv2d) -> int:
     return 0 if isinstance(conv, nn.LazyConv2d) else conv.weight.numel()
 
 
-def _check_choices(model: object, method: str, relu_before_sign: str) -> None:
+def _check_choices(model: object, relu_before_sign: str) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model={model!r}: use an nn.Module, made already (a class is not)")
-    if method not in METHODS:
-        raise ValueError(f"method={method!r}: use one of {', '.join(map(repr, METHODS))}")
     if relu_before_sign not in {"remove", "prelu", "keep"}:
         raise ValueError(f"relu_before_sign={relu_before_sign!r}: use 'remove', 'prelu' or 'keep'")
-
-
-def _check_options(num_projections: int, activation_bits: int, options: dict[str, Any]) -> None:
-    """The errors that a layer with these options would raise, for any model."""
-    for name, value in options.items():
-        if name not in OPTIONS:
-            near = get_close_matches(
-                name, [*OPTIONS, "num_projections", "activation_bits", "relu_before_sign"], n=1
-            )
-            hint = f"did you mean {near[0]}?" if near else f"the layers' options are {', '.join(OPTIONS)}"
-            raise ValueError(f"{name}={value!r}: there is no such argument; {hint}")
-    width = num_projections if isinstance(num_projections, int) and num_projections > 0 else 1
-    ProjectionConv2d(
-        width, width, 1, device="meta", num_projections=num_projections, activation_bits=activation_bits, **options
-    )
 
 
 def _revive(

@@ -1,43 +1,44 @@
-"""What all 1-bit convolutions share: the geometry and call of `nn.Conv2d`, and sgn of the input."""
+"""What all 1-bit convolutions share: the geometry and call of `nn.Conv2d`, and what others ask of a layer."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.projection import sgn
+from onebit.estimators import binarize_activation
 
 Size = int | tuple[int, ...]
 
 
-class _Sign(torch.autograd.Function):
-    generate_vmap_rule = True
+class Stored(NamedTuple):
+    """What a layer keeps once it is trained: bits, and numbers of 32 bits."""
 
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return sgn(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
-        ctx.save_for_backward(inputs[0].abs() <= 1)  # a byte a value, where x itself would be four
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (mask,) = ctx.saved_tensors
-        masked: Tensor = grads[0] * mask
-        return masked
+    bits: int
+    floats: int
 
 
-def binarize_activation(x: Tensor) -> Tensor:
-    """sgn(x), sgn(0) = +1, with pseudo-gradient 1{|x| <= 1} (Algorithm 1, line 7)."""
-    return _Sign.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+class OwnLoss(NamedTuple):
+    """A loss of a layer's parameters alone, and its gradients by the parameters' names."""
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
 
 
 class QuantizedConv2d(nn.Module):
-    """`nn.Conv2d` with a weight that is computed: subclasses say how in `quantized_weight`."""
+    """`nn.Conv2d` with a weight that is computed: subclasses say how in `quantized_weight`.
+
+    The other methods are what the rest of the package needs to know of a layer; a subclass changes those that
+    are not as for most.
+    """
+
+    ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32, 1)  # what there is to choose from, the default first
+    KERNEL: ClassVar[str | None] = "weight"  # the parameter whose signs are the bits of the kernels
+    MATRIX: ClassVar[str | None] = None  # the parameter that multiplies every kernel, if there is one
+    OF_INPUT: ClassVar[tuple[str, ...]] = ()  # parameters that a layer with float activations has not
+    CARRIES_OVER: ClassVar[bool] = True  # whether a float conv's weight can become this layer's
 
     bias: nn.Parameter | None
 
@@ -55,16 +56,18 @@ class QuantizedConv2d(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        activation_bits: int = 32,
+        activation_bits: int | None = None,
     ) -> None:
         super().__init__()
+        activation_bits = self.ACTIVATION_BITS[0] if activation_bits is None else activation_bits
         for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
             if count < 1:
                 raise ValueError(f"{name}={count}: use at least 1")
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups}: must divide in_channels={in_channels} and {out_channels=}")
-        if activation_bits not in {1, 32}:
-            raise ValueError(f"activation_bits={activation_bits}: train with 1 or 32 (8 is a choice at export)")
+        if activation_bits not in self.ACTIVATION_BITS:
+            known = " or ".join(map(str, sorted(self.ACTIVATION_BITS)))
+            raise ValueError(f"activation_bits={activation_bits}: {type(self).__name__} takes {known}")
         if padding_mode not in {"zeros", "reflect", "replicate", "circular"}:
             raise ValueError(f"padding_mode={padding_mode!r}: use 'zeros', 'reflect', 'replicate' or 'circular'")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -88,13 +91,40 @@ class QuantizedConv2d(nn.Module):
         """The weight of the convolution, (out_channels, in_channels / groups, k, k), differentiable."""
         raise NotImplementedError
 
+    def quantized_input(self, x: Tensor) -> Tensor:
+        """What the convolution takes of its input: sgn(x) if activation_bits = 1; differentiable."""
+        return binarize_activation(x) if self.activation_bits == 1 else x
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 as nn.Conv2d names it
-        """conv2d(input or its sign, quantized weight); zero padding stays 0, it has no sign."""
-        x = binarize_activation(input) if self.activation_bits == 1 else input
+        """conv2d(quantized input, quantized weight); zero padding stays 0, it has no sign."""
+        return self.convolve(self.quantized_input(input), self.quantized_weight(), self.bias)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The convolution itself, with this layer's geometry."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._padding_per_side(), mode=self.padding_mode), 0
-        return F.conv2d(x, self.quantized_weight(), self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv2d(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits that a weight of the convolution takes."""
+        return 1
+
+    def carry_over(self, weight: nn.Parameter) -> None:
+        """Begin with the weight (out_channels, in_channels / groups, k, k) of a float conv."""
+        raise NotImplementedError
+
+    def stored(self) -> Stored:
+        """What is to be kept of the trained layer, bias aside."""
+        raise NotImplementedError
+
+    def constrain(self) -> None:
+        """Put the weights back where the method wants them; called after each step of the optimizer."""
+
+    def own_loss(self) -> OwnLoss | None:
+        """A loss whose gradients join those of the task at the optimizer's step."""
+        return None
 
     def _padding_per_side(self) -> list[int]:
         """F.pad's order: left, right, top, bottom."""
@@ -115,13 +145,78 @@ class QuantizedConv2d(nn.Module):
             "groups": (self.groups, 1),
             "bias": (self.bias is not None, False),
             "padding_mode": (self.padding_mode, "zeros"),
-            "activation_bits": (self.activation_bits, 32),
+            "activation_bits": (self.activation_bits, self.ACTIVATION_BITS[0]),
         }
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         given = [f"{name}={value!r}" for name, (value, default) in self._options().items() if value != default]
         return ", ".join([f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}", *given])
+
+
+class LatentConv2d(QuantizedConv2d):
+    """Keeps a full-precision `weight` of the shape of `nn.Conv2d`'s: the W of the formulas, which learns."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = False,
+        padding_mode: str = "zeros",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation_bits: int | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+            activation_bits=activation_bits,
+        )
+        shape = (out_channels, in_channels // groups, *self.kernel_size)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        reset_like_conv(self.weight, self.bias)
+
+    def carry_over(self, weight: nn.Parameter) -> None:
+        """The weight itself: ties and memory layout stay."""
+        self.register_parameter("weight", weight)
+
+    def stored(self) -> Stored:
+        """A bit a weight; methods with a scale add it."""
+        return Stored(self.weight.numel(), 0)
+
+
+def reset_like_conv(weight: Tensor, bias: Tensor | None) -> None:
+    """Weight and bias as `nn.Conv2d` begins."""
+    nn.init.kaiming_uniform_(weight, a=5**0.5)
+    if bias is not None:
+        bound = weight[0].numel() ** -0.5
+        nn.init.uniform_(bias, -bound, bound)
+
+
+def check_multiplicity(name: str, count: int, out_channels: int, groups: int) -> None:
+    """J kernels made of each learned one: J must divide the channels of a group."""
+    if not isinstance(count, int):
+        raise ValueError(f"{name}={count!r}: use a whole number")
+    if count < 1 or (out_channels // groups) % count:
+        raise ValueError(
+            f"{name}={count}: must divide out_channels / groups = "
+            f"{out_channels} / {groups} = {out_channels // groups}"
+        )
 
 
 def _pair(name: str, size: Size, least: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from onebit.layers import ProjectionConv2d
+from onebit.convolution import QuantizedConv2d
 
 
 def parameter_groups(
@@ -23,8 +23,8 @@ def parameter_groups(
 
         optimizer = torch.optim.SGD(onebit.parameter_groups(model, lr=0.1, weight_decay=5e-4), momentum=0.9)
 
-    kernels       every C: lr, and weight_decay unless decay_kernels is False
-    projections   every W: lr_w (a tenth of lr if not given, as in the paper), never any weight decay
+    kernels       every C (rivals: weight): lr, and weight_decay unless decay_kernels is False
+    projections   every W (MCN: M): lr_w (a tenth of lr if not given, as in the paper), never any weight decay
     vectors       norms, biases, PReLU slopes: lr, no weight decay; a group only if decay_norm_and_bias is False
     others        lr and weight_decay
 
@@ -34,8 +34,9 @@ def parameter_groups(
     for name, value in (("lr", lr), ("lr_w", lr_w), ("weight_decay", weight_decay)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name}={value!r}: use a finite number >= 0")
-    layers = [module for module in model.modules() if isinstance(module, ProjectionConv2d)]
-    kernels, projections = {id(layer.C) for layer in layers}, {id(layer.W) for layer in layers}
+    layers = [module for module in model.modules() if isinstance(module, QuantizedConv2d)]
+    kernels = {id(getattr(layer, layer.KERNEL)) for layer in layers if layer.KERNEL}
+    projections = {id(getattr(layer, layer.MATRIX)) for layer in layers if layer.MATRIX}
 
     groups: dict[str, dict[str, Any]] = {
         "kernels": {"lr": lr, "weight_decay": weight_decay if decay_kernels else 0.0},

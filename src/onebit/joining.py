@@ -1,4 +1,4 @@
-"""Adds the gradients of L_P to those of the layers that wait for it."""
+"""Adds the gradients of L_P, and of losses that other layers have of their own, to those of the task."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from onebit import projection as pj
+from onebit.convolution import QuantizedConv2d
 from onebit.errors import NotFiniteError
 from onebit.layers import ProjectionConv2d
 
@@ -51,6 +52,42 @@ def join(due: list[Due], *, delta_scale: float, grad_scale: float, may_overflow:
                 parameter.grad.add_(gradient, alpha=grad_scale)
         layer._delta.set_joined()  # noqa: SLF001 the layer's other half
     return total
+
+
+@torch.no_grad()
+def join_own_losses(layers: dict[str, QuantizedConv2d], *, grad_scale: float) -> Tensor:
+    """The losses of layers' parameters alone (MCN): the same in every process, so nothing is averaged."""
+    own = {name: layer.own_loss() for name, layer in layers.items() if _has_gradient(layer)}
+    found = {name: loss for name, loss in own.items() if loss is not None}
+    for name, (_, gradients) in found.items():
+        for parameter_name, gradient in gradients.items():
+            grad = getattr(layers[name], parameter_name).grad
+            if grad is None:
+                continue
+            # Whoever drops, zeroes or adds to a gradient changes the tensor or its version.
+            if getattr(grad, "_joined_at", None) == grad._version:  # noqa: SLF001 torch's own counter
+                raise RuntimeError(
+                    f"{name}: its gradients hold the layer's own loss already. Use either discrete_backprop or "
+                    f"add_projection_gradients, and zero_grad() after each step"
+                )
+            grad.add_(gradient, alpha=grad_scale)
+            grad._joined_at = grad._version  # noqa: SLF001
+    total = torch.zeros(())
+    for loss, _ in found.values():
+        total = total.to(loss.device) + loss
+    return total
+
+
+def has_own_loss(layer: nn.Module) -> bool:
+    """Whether something of this layer joins at the step."""
+    if isinstance(layer, ProjectionConv2d):
+        return True
+    return isinstance(layer, QuantizedConv2d) and type(layer).own_loss is not QuantizedConv2d.own_loss
+
+
+def _has_gradient(layer: QuantizedConv2d) -> bool:
+    kernel = layer._parameters.get(layer.KERNEL or "")  # noqa: SLF001
+    return kernel is not None and kernel.grad is not None
 
 
 def _delta(due: Due) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onebit import projection as pj
-from onebit.convolution import QuantizedConv2d, Size
+from onebit.convolution import QuantizedConv2d, Size, Stored, check_multiplicity, reset_like_conv
 from onebit.delta import Delta
 
 
@@ -35,7 +35,7 @@ class _Quantize(torch.autograd.Function):
 
 
 class ProjectionConv2d(QuantizedConv2d):
-    """A 2-d convolution whose kernels are `num_projections` 1-bit projections of each learned kernel.
+    """PCNN: a 2-d convolution whose kernels are `num_projections` 1-bit projections of each learned kernel.
 
     Stands for `nn.Conv2d(in_channels, out_channels, ...)`: same shapes in and out; but bias=False is the default,
     since a norm nearly always follows. It keeps out_channels / num_projections full-precision kernels `C` and the
@@ -53,7 +53,12 @@ class ProjectionConv2d(QuantizedConv2d):
         w_init            None | 'ones' | 'signs' | 'normal'; None: 'ones' for J = 1, else random signs
         scale             'layer' | 'kernel': over what a = mean |C| is taken
         levels            2 | U: evenly spaced in [-a, a] | a sorted tuple of the values themselves
+
+    Gu, Li, Zhang, Han, Cao, Liu, Doermann: Projection Convolutional Neural Networks for 1-bit CNNs via Discrete
+    Back Propagation. AAAI 2019, arXiv:1811.12755.
     """
+
+    KERNEL, MATRIX = "C", "W"
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class ProjectionConv2d(QuantizedConv2d):
         dtype: torch.dtype | None = None,
         *,
         num_projections: int = 1,
-        activation_bits: int = 32,
+        activation_bits: int | None = None,
         lam: float = 1e-4,
         forward_w: pj.ForwardW = "elementwise",
         w_init: str | None = None,
@@ -91,13 +96,7 @@ class ProjectionConv2d(QuantizedConv2d):
             dtype,
             activation_bits=activation_bits,
         )
-        if not isinstance(num_projections, int):
-            raise ValueError(f"num_projections={num_projections!r}: use a whole number")
-        if num_projections < 1 or (out_channels // groups) % num_projections:
-            raise ValueError(
-                f"num_projections={num_projections}: must divide out_channels / groups = "
-                f"{out_channels} / {groups} = {out_channels // groups}"
-            )
+        check_multiplicity("num_projections", num_projections, out_channels, groups)
         pj.check_lam(lam)
         levels = tuple(levels) if isinstance(levels, list) else levels
         self.projection = pj.Projection(levels, scale, forward_w)
@@ -111,10 +110,7 @@ class ProjectionConv2d(QuantizedConv2d):
 
     def reset_parameters(self) -> None:
         """C and bias as `nn.Conv2d` does it, W as `w_init` says."""
-        nn.init.kaiming_uniform_(self.C, a=5**0.5)
-        if self.bias is not None:
-            bound = self.C[0].numel() ** -0.5
-            nn.init.uniform_(self.bias, -bound, bound)
+        reset_like_conv(self.C, self.bias)
         initial = pj.initial_w(self.num_projections, self.kernel_size, self.w_init, self.projection.forward_w)
         with torch.no_grad():
             self.W.copy_(initial)
@@ -133,6 +129,32 @@ class ProjectionConv2d(QuantizedConv2d):
             self._delta.in_fp16 = _compute_dtype(self.C) == torch.float16
         leaf = self._delta.leaf if keeps_delta else None
         return _Quantize.apply(self.C, self.W, leaf, self.projection)  # type: ignore[no-any-return,no-untyped-call]
+
+    @property
+    def weight_bits(self) -> int:
+        """1 for the two levels of the paper."""
+        levels = self.projection.levels
+        return ((levels if isinstance(levels, int) else len(levels)) - 1).bit_length()
+
+    def carry_over(self, weight: nn.Parameter) -> None:
+        """J = 1: the weight itself, so that ties and memory layout stay; J > 1: C[o] = weight[o*J]."""
+        self.W.requires_grad_(weight.requires_grad)
+        if self.num_projections == 1:
+            self.register_parameter("C", weight)
+            return
+        with torch.no_grad():
+            self.C.copy_(weight[:: self.num_projections])
+        self.C.requires_grad_(weight.requires_grad)
+
+    def stored(self) -> Stored:
+        """sgn(C) once, the J masks sgn(W), and the scale; with more levels, J kernels of that many bits."""
+        scales = 1 if self.projection.scale == "layer" else len(self.C)
+        if not self.projection.is_binary:
+            levels = self.projection.levels
+            values = len(levels) if isinstance(levels, tuple) else scales
+            return Stored(self.weight_bits * self.num_projections * self.C.numel(), values)
+        masks = self.W.numel() if self.projection.forward_w == "elementwise" else 0
+        return Stored(self.C.numel() + masks, scales)
 
     # delta belongs to the Parameter that is C now: wherever C may become another one, it is made anew.
 

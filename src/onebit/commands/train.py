@@ -38,7 +38,7 @@ SHORT = {"batch_size": ["-b"], "workers": ["-j"]}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A flag for every key of a config."""
-    from onebit.training.config import SECTIONS, flag
+    from onebit.training.config import SECTIONS, flag, is_switch
     from onebit.training.recipes import Budget
 
     run = parser.add_argument_group("what to do")
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 default = field.default
                 shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
                 options["help"] = f"{field.description} (default: {shown})"
-            if field.annotation is bool:
+            if is_switch(key):
                 options["action"] = argparse.BooleanOptionalAction
             else:
                 options["metavar"] = _metavar(key, field.annotation)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from torch import nn
+
+from onebit.binarization import binarize
+from onebit.methods import activation_bits_of
+
+NetType = TypeVar("NetType", bound=nn.Module)
 
 
 def conv3x3(in_width: int, width: int, stride: int = 1) -> nn.Conv2d:
@@ -18,9 +25,23 @@ def tensor_width(width: int, num_projections: int) -> int:
     return width * num_projections
 
 
-def takes_signs(method: str, activation_bits: int) -> bool:
+def takes_signs(method: str, activation_bits: int | None) -> bool:
     """Whether the net's convs take sgn of their inputs, before which there must be no ReLU."""
-    return method != "float" and activation_bits == 1
+    return method != "float" and activation_bits_of(method, activation_bits) == 1
+
+
+def norm(width: int, method: str) -> nn.BatchNorm2d:
+    """Batch norm; McDonnell's nets have it without the affine part."""
+    return nn.BatchNorm2d(width, affine=method != "mcdonnell")
+
+
+def binarized(
+    net: NetType, method: str, num_projections: int, activation_bits: int | None, options: dict[str, Any]
+) -> NetType:
+    """The net with layers of the method. A float net is only as wide as its 1-bit twin with J projections."""
+    if method == "float":
+        num_projections = 1
+    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
 
 
 def initialize(net: nn.Module) -> None:

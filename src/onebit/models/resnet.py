@@ -7,8 +7,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.binarization import binarize
-from onebit.models.common import conv3x3, initialize, tensor_width
+from onebit.models.common import binarized, conv3x3, initialize, norm, tensor_width
 
 
 class BasicBlock(nn.Module):
@@ -32,11 +31,16 @@ class BiRealUnit(nn.Module):
     """One 3x3 conv with a shortcut of its own: conv, BN, PReLU, add. Two of them make a block.
 
     A down-sampling shortcut averages 2x2 pixels, so that its full-precision 1x1 conv sees all of them.
+    XNOR-Net's order is BN, (sign,) conv, PReLU, add.
     """
 
-    def __init__(self, in_width: int, width: int, stride: int, prelu: Literal["before_add", "after_add"]) -> None:
+    def __init__(
+        self, in_width: int, width: int, stride: int, prelu: Literal["before_add", "after_add"], method: str
+    ) -> None:
         super().__init__()
-        self.conv, self.norm = conv3x3(in_width, width, stride), nn.BatchNorm2d(width)
+        self.norm_first = method == "xnor"
+        self.conv = conv3x3(in_width, width, stride)
+        self.norm = norm(in_width if self.norm_first else width, method)
         self.prelu = nn.PReLU(width)
         self.prelu_after_add = prelu == "after_add"
         self.shortcut: nn.Module = nn.Identity()
@@ -44,12 +48,12 @@ class BiRealUnit(nn.Module):
             self.shortcut = nn.Sequential(
                 nn.AvgPool2d(stride, stride, ceil_mode=True),
                 nn.Conv2d(in_width, width, 1, bias=False),
-                nn.BatchNorm2d(width),
+                norm(width, method),
             )
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_width, H, W) to (N, width, H / stride, W / stride)."""
-        y = self.norm(self.conv(x))
+        y = self.conv(self.norm(x)) if self.norm_first else self.norm(self.conv(x))
         if self.prelu_after_add:
             after: Tensor = self.prelu(y + self.shortcut(x))
             return after
@@ -78,13 +82,13 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, blocks: list[nn.Module], width: int, num_classes: int, in_channels: int, is_float: bool
+        self, blocks: list[nn.Module], width: int, num_classes: int, in_channels: int, method: str
     ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(in_channels, width, 7, 2, padding=3, bias=False)
-        self.norm = nn.BatchNorm2d(width)
+        self.norm = norm(width, method)
         self.pool = nn.MaxPool2d(3, 2, padding=1)
-        self.is_float = is_float
+        self.is_float = method == "float"
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Linear(8 * width, num_classes)
         initialize(self)
@@ -101,7 +105,7 @@ def resnet18(
     width: int = 64,
     num_projections: int = 1,
     method: str = "pcnn",
-    activation_bits: int = 32,
+    activation_bits: int | None = None,
     num_classes: int = 1000,
     *,
     in_channels: int = 3,
@@ -111,7 +115,7 @@ def resnet18(
     """Resnet18: method='float' is the standard net with ReLU, others have the Bi-Real form.
 
     prelu     'before_add' | 'after_add': where PReLU stands in the Bi-Real form
-    options   of the 1-bit layers: lam, forward_w, w_init, scale, levels
+    options   of the 1-bit layers, as for `onebit.binarize`
     """
     if prelu not in {"before_add", "after_add"}:
         raise ValueError(f"prelu={prelu!r}: use 'before_add' or 'after_add'")
@@ -125,8 +129,8 @@ def resnet18(
             if is_float:
                 blocks.append(BasicBlock(in_width, stage_width, stride))
             else:
-                blocks.append(BiRealUnit(in_width, stage_width, stride, prelu))
-                blocks.append(BiRealUnit(stage_width, stage_width, 1, prelu))
+                blocks.append(BiRealUnit(in_width, stage_width, stride, prelu, method))
+                blocks.append(BiRealUnit(stage_width, stage_width, 1, prelu, method))
             in_width = stage_width
-    net = ResNet(blocks, wide, num_classes, in_channels, is_float)
-    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+    net = ResNet(blocks, wide, num_classes, in_channels, method)
+    return binarized(net, method, num_projections, activation_bits, options)

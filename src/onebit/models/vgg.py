@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onebit.binarization import binarize
-from onebit.models.common import conv3x3, initialize, takes_signs, tensor_width
+from onebit.models.common import binarized, conv3x3, initialize, norm, takes_signs, tensor_width
 
 # Convs a stage and the width of each, in units of the first; a 2x2 max pool ends a stage.
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
@@ -19,9 +18,9 @@ class Unit(nn.Module):
     Without ReLU, for a 1-bit conv that follows, BN stands behind the pool: see `onebit.models.resnet.ResNet`.
     """
 
-    def __init__(self, in_width: int, width: int, relu: bool, pool: bool) -> None:
+    def __init__(self, in_width: int, width: int, relu: bool, pool: bool, method: str) -> None:
         super().__init__()
-        self.conv, self.norm = conv3x3(in_width, width), nn.BatchNorm2d(width)
+        self.conv, self.norm = conv3x3(in_width, width), norm(width, method)
         self.relu = nn.ReLU() if relu else None
         self.pool = nn.MaxPool2d(2, 2) if pool else nn.Identity()
 
@@ -39,14 +38,14 @@ class VGG(nn.Module):
     """
 
     def __init__(
-        self, width: int, num_classes: int, in_channels: int, hidden: int, dropout: float, relu: bool
+        self, width: int, num_classes: int, in_channels: int, hidden: int, dropout: float, relu: bool, method: str
     ) -> None:
         super().__init__()
         plan = [(factor * width, conv == convs) for convs, factor in STAGES for conv in range(1, convs + 1)]
         in_widths = [in_channels, *(unit_width for unit_width, _ in plan)]
         self.features = nn.Sequential(
             *(
-                Unit(in_width, unit_width, relu or number == len(plan), pool)
+                Unit(in_width, unit_width, relu or number == len(plan), pool, method)
                 for number, (in_width, (unit_width, pool)) in enumerate(zip(in_widths, plan, strict=False), start=1)
             )
         )
@@ -74,7 +73,7 @@ def vgg16(
     width: int = 64,
     num_projections: int = 1,
     method: str = "pcnn",
-    activation_bits: int = 32,
+    activation_bits: int | None = None,
     num_classes: int = 1000,
     *,
     in_channels: int = 3,
@@ -85,8 +84,9 @@ def vgg16(
     """VGG16 with batch norm.
 
     hidden, dropout   of the classifier's two inner layers, which stay in float
-    options           of the 1-bit layers: lam, forward_w, w_init, scale, levels
+    options           of the 1-bit layers, as for `onebit.binarize`
     """
     wide = tensor_width(width, num_projections)
-    net = VGG(wide, num_classes, in_channels, hidden, dropout, relu=not takes_signs(method, activation_bits))
-    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+    relu = not takes_signs(method, activation_bits)
+    net = VGG(wide, num_classes, in_channels, hidden, dropout, relu, method)
+    return binarized(net, method, num_projections, activation_bits, options)

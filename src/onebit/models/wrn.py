@@ -7,22 +7,23 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.binarization import binarize
-from onebit.models.common import conv3x3, initialize, takes_signs, tensor_width
+from onebit.models.common import binarized, conv3x3, initialize, norm, takes_signs, tensor_width
 
 
 class Block(nn.Module):
     """BN, ReLU, 3x3 conv, BN, ReLU, dropout, 3x3 conv, and a shortcut round them all.
 
-    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1.
+    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1. As a Bi-Real net it has a
+    shortcut round each conv: the first conv's is that of the block, the second's takes what the first unit gives.
     """
 
-    def __init__(self, in_width: int, width: int, stride: int, dropout: float, relu: bool) -> None:
+    def __init__(self, in_width: int, width: int, stride: int, dropout: float, relu: bool, method: str) -> None:
         super().__init__()
-        self.norm1 = nn.BatchNorm2d(in_width)
+        self.shortcut_each = method == "bireal"
+        self.norm1 = norm(in_width, method)
         self.relu1 = nn.ReLU() if relu else nn.Identity()
         self.conv1 = conv3x3(in_width, width, stride)
-        self.norm2 = nn.BatchNorm2d(width)
+        self.norm2 = norm(width, method)
         self.relu2 = nn.ReLU() if relu else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.conv2 = conv3x3(width, width)
@@ -31,15 +32,19 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """A block that widens takes its shortcut from the activated input, as WRN does."""
         activated = self.relu1(self.norm1(x))
-        y: Tensor = self.conv2(self.dropout(self.relu2(self.norm2(self.conv1(activated)))))
-        return y + (x if self.shortcut is None else self.shortcut(activated))
+        past = x if self.shortcut is None else self.shortcut(activated)
+        y = self.conv1(activated)
+        if self.shortcut_each:
+            y = past = y + past
+        after: Tensor = self.conv2(self.dropout(self.relu2(self.norm2(y))))
+        return after + past
 
 
 class WRN(nn.Module):
     """Stem, three stages of `blocks` blocks with widths i, 2i, 4i, and a linear classifier."""
 
     def __init__(
-        self, blocks: int, width: int, num_classes: int, in_channels: int, dropout: float, relu: bool
+        self, blocks: int, width: int, num_classes: int, in_channels: int, dropout: float, relu: bool, method: str
     ) -> None:
         super().__init__()
         self.stem = conv3x3(in_channels, width)
@@ -48,10 +53,10 @@ class WRN(nn.Module):
         for stage, stage_width in enumerate((width, 2 * width, 4 * width)):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                stages.append(Block(in_width, stage_width, stride, dropout, relu))
+                stages.append(Block(in_width, stage_width, stride, dropout, relu, method))
                 in_width = stage_width
         self.blocks = nn.Sequential(*stages)
-        self.norm = nn.BatchNorm2d(in_width)
+        self.norm = norm(in_width, method)
         self.classifier = nn.Linear(in_width, num_classes)
         initialize(self)
 
@@ -67,7 +72,7 @@ def _wrn(
     width: int,
     num_projections: int,
     method: str,
-    activation_bits: int,
+    activation_bits: int | None,
     num_classes: int,
     in_channels: int,
     dropout: float | None,
@@ -76,15 +81,15 @@ def _wrn(
     dropout = (0.3 if width >= 64 else 0.0) if dropout is None else dropout
     wide = tensor_width(width, num_projections)
     relu = not takes_signs(method, activation_bits)
-    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu)
-    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu, method)
+    return binarized(net, method, num_projections, activation_bits, options)
 
 
 def wrn22(
     width: int = 16,
     num_projections: int = 1,
     method: str = "pcnn",
-    activation_bits: int = 32,
+    activation_bits: int | None = None,
     num_classes: int = 10,
     *,
     in_channels: int = 3,
@@ -94,7 +99,7 @@ def wrn22(
     """WRN-22 (with method='pcnn' the paper's PCNN-22): 3 blocks a stage.
 
     dropout   between the convs of a block; None: 0.3 from width 64 on, as in the paper
-    options   of the 1-bit layers: lam, forward_w, w_init, scale, levels
+    options   of the 1-bit layers, as for `onebit.binarize`
     """
     return _wrn(3, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, options)
 
@@ -103,7 +108,7 @@ def wrn40(
     width: int = 16,
     num_projections: int = 1,
     method: str = "pcnn",
-    activation_bits: int = 32,
+    activation_bits: int | None = None,
     num_classes: int = 10,
     *,
     in_channels: int = 3,

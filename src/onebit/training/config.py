@@ -5,6 +5,7 @@ A section of keys a class. A key `batch_size` is the flag `--batch-size`; the de
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -32,11 +33,19 @@ def _number(value: Any) -> Any:
 
 
 def _known_method(method: str) -> str:
-    from onebit.binarization import METHODS
+    from onebit.methods import METHODS
 
     if method not in METHODS:
-        raise ValueError(f"use one of {', '.join(METHODS)}")
+        near = get_close_matches(method, METHODS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"{hint}use one of {', '.join(METHODS)}")
     return method
+
+
+OPTIONS = (
+    "lam", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
+    "sparsity", "num_intermediate",
+)  # fmt: skip
 
 
 class Net(BaseModel):
@@ -46,19 +55,37 @@ class Net(BaseModel):
     width: Width | None = Field(
         None, description="the paper's i: channels of the first stage of kernels (16; resnet18, vgg16: 64)"
     )
-    method: Annotated[str, AfterValidator(_known_method)] = Field("pcnn", description="how kernels become 1 bit")
-    projections: Width = Field(1, description="the paper's J")
-    activation_bits: Annotated[Literal[1, 32], BeforeValidator(_number)] = Field(
-        32, description="1: convolutions take the sign of their input"
+    method: Annotated[str, AfterValidator(_known_method)] = Field(
+        "pcnn",
+        description="how kernels become 1 bit: pcnn, binaryconnect, bnn, lbcnn, bwn, xnor, mcdonnell, dorefa, abc, "
+        "bireal, mcn; or float",
+    )
+    projections: Width = Field(1, description="the paper's J; of mcn, its K")
+    activation_bits: Annotated[Literal[1, 2, 3, 4, 5, 6, 7, 8, 32] | None, BeforeValidator(_number)] = Field(
+        None, description="32: floats; 1: convolutions take the sign of their input (the method's own; pcnn: 32)"
     )
     dropout: Share | None = Field(None, description="the net's own (WRN: 0.3 from width 64 on, VGG16: 0.5)")
-    lam: NotNegative | None = Field(None, description="weight of the projection loss (1e-4)")
-    forward_w: Literal["elementwise", "mean"] | None = Field(None, description="what the forward pass takes of W")
-    w_init: Literal["ones", "signs", "normal"] | None = Field(None, description="how W begins")
-    scale: Literal["layer", "kernel"] | None = Field(None, description="over what the scale of a kernel is taken")
-    levels: Annotated[Levels | tuple[float, ...] | None, BeforeValidator(_numbers)] = Field(
-        None, description="number of quantisation levels (2), or the levels"
+    lam: NotNegative | None = Field(None, description="pcnn: weight of the projection loss (1e-4)")
+    forward_w: Literal["elementwise", "mean"] | None = Field(
+        None, description="pcnn: what the forward pass takes of W"
     )
+    w_init: Literal["ones", "signs", "normal"] | None = Field(None, description="pcnn: how W begins")
+    scale: Literal["layer", "kernel"] | None = Field(
+        None, description="pcnn: over what the scale of a kernel is taken"
+    )
+    levels: Annotated[Levels | tuple[float, ...] | None, BeforeValidator(_numbers)] = Field(
+        None, description="pcnn: number of quantisation levels (2), or the levels"
+    )
+    scale_map: bool | None = Field(None, description="xnor: scale outputs by the size of their inputs")
+    weight_bases: Width | None = Field(None, description="abc: 1-bit weights that a weight is made of (1)")
+    activation_bases: Width | None = Field(
+        None, description="abc: 1-bit activations that an activation is made of (1)"
+    )
+    theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-3)")
+    sparsity: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="lbcnn: share of the fixed weights that are not 0 (0.5)"
+    )
+    num_intermediate: Width | None = Field(None, description="lbcnn: fixed filters of a block (as many as outputs)")
 
 
 class Data(BaseModel):
@@ -90,11 +117,15 @@ class Schedule(BaseModel):
     weight_decay: NotNegative = Field(5e-4, description="not for projection matrices")
     decay_kernels: bool = Field(True, description="weight decay on 1-bit layers' kernels")
     decay_norm_and_bias: bool = Field(True, description="weight decay on norms and biases")
-    sched: Literal["step", "cosine"] = Field("step", description="how the learning rate falls")
+    sched: Literal["step", "cosine", "restarts"] = Field(
+        "step", description="how the learning rate falls; restarts: in cosines, each begins at the top again"
+    )
     milestones: Annotated[tuple[Count, ...], BeforeValidator(lambda v: _as_list(_numbers(v)))] = Field(
         (60, 120, 160), description="epochs after which sched step lowers it, with commas"
     )
     decay_rate: Positive = Field(0.2, description="by what sched step multiplies it")
+    restart_epochs: Count = Field(2, description="epochs of the first cosine of sched restarts")
+    restart_factor: Count = Field(2, description="by what each further cosine of sched restarts is longer")
     warmup_epochs: NotNegative = Field(0.0, description="epochs in which it rises from 0; at most half of them")
     two_stage: bool = Field(
         False, description="with --activation-bits 1: train with 32 first, then insert the signs and train on"
@@ -146,7 +177,7 @@ class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if self.two_stage and (self.activation_bits != 1 or self.method == "float"):
+        if self.two_stage and (_activation_bits(self) != 1 or self.method == "float"):
             raise ValueError("two_stage: inserts the signs of activation_bits = 1, and a method that is not float")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones {self.milestones}: must rise")
@@ -158,6 +189,11 @@ FREE_AT_RESUME = frozenset({
     "data_dir", "teacher", "initial_checkpoint", "workers", "on_bad_image", "device", "threads", "test_every",
     "checkpoint_minutes", "checkpoint_steps", "keep_every", "tensorboard",
 })  # fmt: skip
+
+
+def is_switch(key: str) -> bool:
+    """Whether a key is a matter of true or false."""
+    return Config.model_fields[key].annotation in {bool, bool | None}
 
 
 def flag(key: str) -> str:
@@ -192,6 +228,12 @@ def describe(error: dict[str, Any]) -> str:
         "string": "text",
     }
     return "use " + next((words for start, words in kinds.items() if kind.startswith(start)), error["msg"].lower())
+
+
+def _activation_bits(config: Net) -> int:
+    from onebit.methods import activation_bits_of
+
+    return activation_bits_of(config.method, config.activation_bits)
 
 
 def _as_list(value: Any) -> Any:

@@ -16,8 +16,9 @@ from onebit import models
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
+from onebit.methods import activation_bits_of
 from onebit.models.resnet import bireal_name
-from onebit.training.config import Config, Net
+from onebit.training.config import OPTIONS, Config, Net
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 
@@ -56,17 +57,7 @@ class NetSpec(BaseModel):
     def build(self) -> nn.Module:
         """The net, newly initialised."""
         net = self.net
-        options = {
-            "width": net.width,
-            "dropout": net.dropout,
-            "lam": net.lam,
-            "forward_w": net.forward_w,
-            "w_init": net.w_init,
-            "scale": net.scale,
-            "levels": net.levels,
-        }
-        if net.method == "float":
-            options = {key: options[key] for key in ("width", "dropout")}
+        options = {key: getattr(net, key) for key in ("width", "dropout", *OPTIONS)}
         if net.model == "resnet18" and net.dropout is not None:
             raise UserError("--dropout: resnet18 has none")
         try:
@@ -85,17 +76,19 @@ class NetSpec(BaseModel):
     def summary(self) -> str:
         """Such as 'pcnn wrn22, width 16, J = 4, W1A32'."""
         net = self.net
-        if net.method == "float":
-            return f"float {net.model}" + (f", width {net.width}" if net.width else "")
         width = f", width {net.width}" if net.width else ""
-        return f"{net.method} {net.model}{width}, J = {net.projections}, W1A{net.activation_bits}"
+        if net.method == "float":
+            return f"float {net.model}{width}"
+        J = f", {'K' if net.method == 'mcn' else 'J'} = {net.projections}" if net.method in {"pcnn", "mcn"} else ""
+        bits = activation_bits_of(net.method, net.activation_bits)
+        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{bits}"
 
 
 def spec_of(config: Config, data: DataSet, activation_bits: int | None = None) -> NetSpec:
     """The spec of a config's net for these images."""
     net = KnownNet(**{key: getattr(config, key) for key in Net.model_fields})
-    if activation_bits is not None:
-        net = net.model_copy(update={"activation_bits": activation_bits})
+    bits = activation_bits_of(net.method, activation_bits or config.activation_bits)
+    net = net.model_copy(update={"activation_bits": bits})
     return NetSpec(
         net=net,
         data=config.data,
@@ -180,8 +173,10 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
         )
     tensors = weights.tensors
     if weights.spec.net.method == "float" and spec.net.method != "float":
-        tensors = _kernels_from_float(net, spec, tensors)
+        tensors = _kernels_from_float(net, spec, tensors, path)
     own = net.state_dict()
+    if weights.spec.net.activation_bits == 32:  # it has no parameters of 1-bit inputs: they stay new
+        tensors = {name: own[name] for name in _of_inputs(net)} | tensors
     for name, tensor in own.items():
         if name not in tensors or tensors[name].shape != tensor.shape:
             what = f"has no {name}" if name not in tensors else f"has {name} as {list(tensors[name].shape)}"
@@ -189,16 +184,29 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
     net.load_state_dict({name: tensors[name] for name in own})
 
 
-def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names and shapes of the 1-bit net: C[o] is weight[o*J], as `binarize` has it; W and PReLU stay new."""
+def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor], path: str) -> dict[str, Tensor]:
+    """Names and shapes of the 1-bit net, its kernels carried over as `binarize` has it; W and PReLU stay new."""
     if spec.net.model == "resnet18":
         tensors = {bireal_name(name): tensor for name, tensor in tensors.items()}
     tensors = dict(tensors)
-    for name, module in net.named_modules():
-        if isinstance(module, QuantizedConv2d) and f"{name}.weight" in tensors:
-            tensors[f"{name}.C"] = tensors.pop(f"{name}.weight")[:: spec.net.projections]
-    new = {name: t for name, t in net.state_dict().items() if name.endswith((".W", ".prelu.weight"))}
-    return new | tensors
+    for name, layer in _quantized(net).items():
+        weight = tensors.pop(f"{name}.weight", None)
+        expected = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
+        if weight is None or weight.shape != expected:
+            what = f"has no {name}.weight" if weight is None else f"has {name}.weight as {list(weight.shape)}"
+            raise UserError(f"{path}: {what}, and {spec.summary()} needs {list(expected)}")
+        layer.carry_over(nn.Parameter(weight.clone()))
+    own = net.state_dict()
+    new = {name for name in own if name.rpartition(".")[0] in _quantized(net) or name.endswith(".prelu.weight")}
+    return {name: own[name] for name in new} | tensors
+
+
+def _quantized(net: nn.Module) -> dict[str, QuantizedConv2d]:
+    return {name: module for name, module in net.named_modules() if isinstance(module, QuantizedConv2d)}
+
+
+def _of_inputs(net: nn.Module) -> list[str]:
+    return [f"{name}.{own}" for name, layer in _quantized(net).items() for own in layer.OF_INPUT]
 
 
 def _check_shapes(file: Path, spec: NetSpec, tensors: dict[str, Tensor]) -> None:

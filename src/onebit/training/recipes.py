@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from onebit.errors import UserError
-from onebit.training.config import Config, describe, flag
+from onebit.training.config import Config, describe, flag, is_switch
 
 Budget = Literal["paper", "cpu", "smoke"]
 
@@ -75,8 +75,7 @@ def checked(keys: Mapping[str, Any], sources: Mapping[str, str] | None = None) -
     """A config of these keys, or a `UserError` that says which is wrong and where it comes from."""
     sources = sources or {}
     for key, value in keys.items():
-        field = Config.model_fields.get(key)
-        if isinstance(value, bool) and field is not None and field.annotation is not bool:
+        if isinstance(value, bool) and key in Config.model_fields and not is_switch(key):
             raise UserError(
                 f"{sources.get(key, 'config: ')}{key} = {str(value).lower()}: not a matter of true or false"
             )

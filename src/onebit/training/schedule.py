@@ -11,7 +11,7 @@ from onebit.training.config import Config
 class Stage(NamedTuple):
     """A run has one stage, or two: first with 32-bit inputs, then with signs."""
 
-    activation_bits: int
+    activation_bits: int | None  # None: the method's own
     epochs: int
     lr: float
     lr_w: float
@@ -39,4 +39,9 @@ def factor(config: Config, stage: Stage, epoch: int, step: int, steps: int) -> f
     if config.sched == "cosine":
         whole = stage.epochs * steps
         return 0.5 * (1 + math.cos(math.pi * (done - warm) / (whole - warm)))
+    if config.sched == "restarts":
+        since, length = done - warm, float(config.restart_epochs * steps)
+        while since >= length:
+            since, length = since - length, length * config.restart_factor
+        return 0.5 * (1 + math.cos(math.pi * since / length))
     return float(config.decay_rate ** sum(epoch >= milestone for milestone in stage.milestones))

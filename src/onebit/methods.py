@@ -1,0 +1,76 @@
+"""The methods by name, the options that each takes, and clear words for those that it does not."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+from onebit import rivals
+from onebit.convolution import QuantizedConv2d
+from onebit.layers import ProjectionConv2d
+
+# Each makes the layer that stands for a conv, with its parameters still to be carried over; float leaves the conv.
+METHODS: dict[str, type[QuantizedConv2d] | None] = {
+    "pcnn": ProjectionConv2d,
+    "binaryconnect": rivals.BinaryConnectConv2d,
+    "bnn": rivals.BnnConv2d,
+    "lbcnn": rivals.LocalBinaryConv2d,
+    "bwn": rivals.BwnConv2d,
+    "xnor": rivals.XnorConv2d,
+    "mcdonnell": rivals.McDonnellConv2d,
+    "dorefa": rivals.DoReFaConv2d,
+    "abc": rivals.AbcConv2d,
+    "bireal": rivals.BiRealConv2d,
+    "mcn": rivals.ModulatedConv2d,
+    "float": None,
+}
+
+
+def layer_of(method: str) -> type[QuantizedConv2d] | None:
+    """The layer class of a method; None for 'float'."""
+    if method not in METHODS:
+        near = get_close_matches(str(method), METHODS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"method={method!r}: {hint}use one of {', '.join(map(repr, METHODS))}")
+    return METHODS[method]
+
+
+def method_options(method: str) -> tuple[str, ...]:
+    """The options of a method's layers beyond those of `nn.Conv2d`."""
+    layer_class = layer_of(method)
+    if layer_class is None:
+        return ()
+    named = inspect.signature(layer_class.__init__).parameters.values()
+    own = [p.name for p in named if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    return tuple(dict.fromkeys([*own, "activation_bits"]))
+
+
+def activation_bits_of(method: str, asked: int | None = None) -> int:
+    """The bits of activations that a net of this method has: what is asked for, else the method's own."""
+    layer_class = layer_of(method)
+    return asked or (32 if layer_class is None else layer_class.ACTIVATION_BITS[0])
+
+
+def check_known(method: str, options: dict[str, Any]) -> None:
+    """Options are arguments: one that no method has is a slip of the pen."""
+    known = {name for each in METHODS for name in method_options(each)}
+    for name, value in options.items():
+        if name not in known:
+            near = get_close_matches(name, sorted({*known, "relu_before_sign"}), n=1)
+            taken = ", ".join(method_options(method)) or "none"
+            hint = f"did you mean {near[0]}?" if near else f"the options of {method!r} are: {taken}"
+            raise ValueError(f"{name}={value!r}: there is no such argument; {hint}")
+
+
+def check_taken(method: str, layer_class: type[QuantizedConv2d] | None, options: dict[str, Any]) -> None:
+    """Refuse what the method does not take, and raise the errors that a layer would, for any model."""
+    taken = method_options(method)
+    for name, value in options.items():
+        if name not in taken and (name, value) != ("activation_bits", 32):
+            what = f"it takes {', '.join(taken)}" if taken else "it takes no options"
+            raise ValueError(f"{name}={value!r}: method {method!r} does not take it; {what}")
+    if layer_class is not None:
+        count = options.get("num_projections", 1)
+        width = count if isinstance(count, int) and count > 0 else 1
+        layer_class(width, width, 1, device="meta", **options)

@@ -1,0 +1,66 @@
+"""Bi-Real Net."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from onebit.convolution import LatentConv2d, Stored
+from onebit.estimators import through
+from onebit.projection import magnitude, sgn
+
+
+class BiRealConv2d(LatentConv2d):
+    """Bi-Real Net: a smoother gradient for the sign activations, and a shortcut round every conv.
+
+        forward    y = conv2d(sgn(x), W_b),  W_b = alpha * sgn(W),  alpha = mean |W| over a filter, a constant
+        backward   dL/dW = dL/dW_b o alpha * 1{|W| < 1};  dL/dx = dL/dsgn(x) o max(0, 2 - 2|x|)
+
+    Liu, Wu, Luo, Yang, Liu, Cheng: Bi-Real Net: Enhancing the Performance of 1-bit CNNs With Improved
+    Representational Capability and Advanced Training Algorithm. ECCV 2018, arXiv:1808.00278.
+
+    The factor alpha in dL/dW is the paper's 'magnitude-aware' gradient; a later program of the authors leaves it
+    out. The shortcuts are the net's affair: the package's resnet18 has them for every method, its WRN for this
+    one, and `binarize` adds none. activation_bits = 32 leaves the signs of x out, for the first stage of a training
+    in two.
+    """
+
+    ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
+
+    def quantized_weight(self) -> Tensor:
+        """Alpha * sgn(W), with the magnitude-aware gradient."""
+        W = self.weight.detach()
+        alpha = magnitude(W, "kernel")
+        return through(self.weight, alpha * sgn(W), alpha * (W.abs() < 1))
+
+    def quantized_input(self, x: Tensor) -> Tensor:
+        """sgn(x) with the derivative of a piecewise polynomial, or x if activation_bits = 32."""
+        if self.activation_bits == 32:
+            return x
+        return _ApproxSign.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+
+    def stored(self) -> Stored:
+        """A scale for each filter."""
+        return Stored(self.weight.numel(), self.out_channels)
+
+
+class _ApproxSign(torch.autograd.Function):
+    """sgn(x), with the derivative of 2x + x^2 for -1 <= x < 0 and 2x - x^2 for 0 <= x < 1: 2 - 2|x| there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return sgn(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        slope: Tensor = x.abs().mul_(-2).add_(2).relu_()  # in place: one tensor, not four
+        return slope.mul_(grads[0])

@@ -1,0 +1,23 @@
+"""BNN."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from onebit.rivals.binaryconnect import BinaryConnectConv2d
+
+
+class BnnConv2d(BinaryConnectConv2d):
+    """BNN: BinaryConnect with sign activations.
+
+        forward    y = conv2d(sgn(x), sgn(W))
+        backward   dL/dW = dL/dsgn(W);  dL/dx = dL/dsgn(x) o 1{|x| <= 1}
+        step       W <- clip(W, -1, 1)
+
+    Hubara, Courbariaux, Soudry, El-Yaniv, Bengio: Binarized Neural Networks. NeurIPS 2016, arXiv:1602.02830.
+
+    This is its deterministic form, with ordinary batch norm in place of the paper's shift-based one.
+    activation_bits = 32 leaves the signs of x out, for the first stage of a training in two.
+    """
+
+    ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)

@@ -1,0 +1,110 @@
+"""LBCNN."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onebit.convolution import QuantizedConv2d, Size, Stored
+
+
+class LocalBinaryConv2d(QuantizedConv2d):
+    """LBCNN: a block of a fixed sparse convolution with -1, 0, +1, a ReLU, and a learned 1x1 convolution V.
+
+        forward    y = conv1x1(relu(conv2d(x, B)), V),  B fixed: each entry +-1 with probability sparsity, else 0
+        backward   exact, for V and x; B does not learn
+
+    Juefei-Xu, Boddeti, Savvides: Local Binary Convolutional Neural Networks. CVPR 2017, arXiv:1608.06049.
+
+    sparsity            0.5: the share of B's entries that are not 0, as the paper has the word
+    num_intermediate    None (as many as out_channels): the filters of B
+
+    The block stands for one conv, so nothing of a float conv's weight can be carried over. B is drawn when the
+    layer is made, from torch's random numbers, and is saved with the net, in 8 bits. Deviation: the paper's blocks
+    have a batch norm and a shortcut besides; here they are the net's, as for every method.
+    """
+
+    ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+    KERNEL = None
+    CARRIES_OVER: ClassVar[bool] = False
+    fixed: Tensor
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = False,
+        padding_mode: str = "zeros",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation_bits: int | None = None,
+        sparsity: float = 0.5,
+        num_intermediate: int | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+            activation_bits=activation_bits,
+        )
+        if isinstance(sparsity, bool) or not isinstance(sparsity, int | float) or not 0 < sparsity <= 1:
+            raise ValueError(f"sparsity={sparsity!r}: the share of entries that are not 0, more than 0, at most 1")
+        count = out_channels if num_intermediate is None else num_intermediate
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1 or count % groups:
+            raise ValueError(f"num_intermediate={count!r}: use a positive multiple of groups = {groups}")
+        self.sparsity, self.num_intermediate = sparsity, count
+        shape = (count, in_channels // groups, *self.kernel_size)
+        self.register_buffer("fixed", torch.zeros(shape, dtype=torch.int8, device=device))
+        self.pointwise = nn.Parameter(torch.empty(out_channels, count // groups, 1, 1, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """B at random; V so that the block's output has the size of its input (He), whatever the size of B."""
+        draw = torch.rand(self.fixed.shape)  # on the CPU, so that a seed gives the same B on every device
+        self.fixed.copy_((draw < self.sparsity / 2).char() - (draw >= 1 - self.sparsity / 2).char())
+        gain = (self.sparsity * self.fixed[0].numel()) ** -0.5
+        nn.init.normal_(self.pointwise, std=gain * (2 / self.pointwise.shape[1]) ** 0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def quantized_weight(self) -> Tensor:
+        """B."""
+        return self.fixed.to(self.pointwise.dtype)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 as nn.Conv2d names it
+        """Fixed convolution, ReLU, 1x1 convolution."""
+        y = F.relu(self.convolve(input, self.quantized_weight()), inplace=True)
+        return F.conv2d(y, self.pointwise, self.bias, groups=self.groups)
+
+    def carry_over(self, weight: nn.Parameter) -> None:
+        """A float conv's weight has no counterpart here: only whether it learns is taken over."""
+        self.pointwise.requires_grad_(weight.requires_grad)
+
+    def stored(self) -> Stored:
+        """For B a bit an entry (0 or not) and a bit a sign; V in 32 bits."""
+        return Stored(self.fixed.numel() + int(self.fixed.count_nonzero()), self.pointwise.numel())
+
+    def _options(self) -> dict[str, tuple[object, object]]:
+        mine = {
+            "sparsity": (self.sparsity, 0.5),
+            "num_intermediate": (self.num_intermediate, self.out_channels),
+        }
+        return super()._options() | mine

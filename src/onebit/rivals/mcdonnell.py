@@ -1,0 +1,33 @@
+"""McDonnell's nets of one bit per weight."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from onebit.convolution import LatentConv2d
+from onebit.estimators import through
+from onebit.projection import sgn
+
+
+class McDonnellConv2d(LatentConv2d):
+    """McDonnell's 1-bit-per-weight nets: a scale that is fixed by the layer's size, float activations.
+
+        forward    y = conv2d(x, W_b),  W_b = sqrt(2 / n) * sgn(W)
+        backward   dL/dW = dL/dW_b
+
+    McDonnell: Training wide residual networks for deployment using a single bit for each weight. ICLR 2018,
+    arXiv:1802.08530.
+
+    To the method belong batch norms without an affine part, which the package's nets then have (`binarize` leaves
+    a net's norms alone), and a cosine schedule with warm restarts (`--sched restarts`, recipe
+    cifar10-mcdonnell22). Deviation: the paper's first and last layers are 1-bit too; here they stay in float, as
+    for every method.
+    """
+
+    ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+
+    def quantized_weight(self) -> Tensor:
+        """sqrt(2 / n) * sgn(W), with the gradient passed straight through."""
+        return through(self.weight, sgn(self.weight) * (2 / self.weight[0].numel()) ** 0.5)
