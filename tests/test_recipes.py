@@ -33,6 +33,7 @@ PAPER = [
     "imagenet-pcnn-vgg16",
     "imagenet-resnet18",
     "imagenet-vgg16",
+    "cifar10-mcdonnell22-i64",
 ]
 
 
@@ -44,13 +45,14 @@ def test_there_is_a_recipe_for_every_net_of_the_paper():
 def test_a_recipe_is_what_its_name_says(name):
     config = resolve(name, "paper", {})
     assert config.data == name.split("-")[0]
-    assert config.method == ("pcnn" if "pcnn" in name else "float")
+    assert config.method == next((method for method in ("pcnn", "mcdonnell") if method in name), "float")
     assert config.projections == int(name.split("-j")[1]) if "-j" in name else config.projections == 1
     if "cifar" in name:
         assert config.width == (64 if "i64" in name else 16)
         assert config.model == ("wrn40" if "40" in name else "wrn22")
-        assert (config.epochs, config.batch_size, config.lr, config.weight_decay) == (200, 128, 0.1, 5e-4)
-        assert (config.milestones, config.decay_rate, config.activation_bits) == ((60, 120, 160), 0.2, 32)
+        epochs = sum(2**n for n in range(1, 8)) if config.sched == "restarts" else 200
+        assert (config.epochs, config.batch_size, config.lr, config.weight_decay) == (epochs, 128, 0.1, 5e-4)
+        assert (config.milestones, config.decay_rate, config.activation_bits) == ((60, 120, 160), 0.2, None)
     if "imagenet" in name:
         assert (config.epochs, config.lr, config.weight_decay) == (60, 0.1, 1e-4)
         assert (config.milestones, config.decay_rate) == ((20, 40), 0.1)
@@ -145,7 +147,12 @@ def test_every_key_is_a_flag_with_help(key):
         ("lr = nan", "lr = nan: use a finite number"),
         ('model = "wrn28"', "model = 'wrn28': use wrn22, wrn40, resnet18 or vgg16"),
         ('method = "magic"', "method = 'magic': use one of"),
-        ("activation_bits = 8", "activation_bits = 8: use 1 or 32"),
+        ("activation_bits = 8", "activation_bits=8: ProjectionConv2d takes 1 or 32"),
+        ("activation_bits = 9", "activation_bits = 9: use 1, 2, 3, 4, 5, 6, 7, 8 or 32"),
+        ('method = "xnornet"', "method = 'xnornet': did you mean xnor? use one of pcnn, binaryconnect, bnn"),
+        ('method = "bnn"\nlam = 1e-3', "lam=0.001: method 'bnn' does not take it; it takes activation_bits"),
+        ('method = "float"\nactivation_bits = 1', "activation_bits=1: method 'float' does not take it"),
+        ('method = "bwn"\nprojections = 2', "num_projections=2: method 'bwn' does not take it"),
         ("two_stage = true", "two_stage: inserts the signs"),
         ("width = 1000000", "width = 1000000: use at most 4096"),
         ("levels = 100000000000", "levels"),
@@ -181,7 +188,10 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
         (["--epoch", "3"], "there is no --epoch; did you mean --epochs?"),
         (["--resume"], "say what to train"),
         (["--resume", ""], "say what to train"),
-        (["--activation-bits", "8"], "--activation-bits 8: use 1 or 32"),
+        (["--activation-bits", "8"], "activation_bits=8: ProjectionConv2d takes 1 or 32"),
+        (["--activation-bits", "9"], "--activation-bits 9: use 1, 2, 3, 4, 5, 6, 7, 8 or 32"),
+        (["--method", "abc", "--weight-bases", "0"], "--weight-bases 0: use at least 1"),
+        (["--method", "mcn", "--sparsity", "0.5"], "sparsity=0.5: method 'mcn' does not take it"),
         (["--data", "cifar10"], "--data cifar10 needs a folder: --data-dir DIR"),
         (["--data", "imagenet", "--data-dir", "/nowhere"], "--data-dir /nowhere: no such folder"),
         (["--model", "vgg16", "--width", "2"], "vgg16 can't take images of 1 x 8 x 8"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         discrete_backprop,
     )
     from onebit.binarization import BinarizationReport, binarization_report, binarize
+    from onebit.counting import Storage, storage
     from onebit.groups import parameter_groups
     from onebit.layers import ProjectionConv2d
 
@@ -26,6 +27,7 @@ __all__ = [
     "BinarizationReport",
     "DiscreteBackprop",
     "ProjectionConv2d",
+    "Storage",
     "__version__",
     "add_projection_gradients",
     "binarization_report",
@@ -35,12 +37,14 @@ __all__ = [
     "models",
     "parameter_groups",
     "rivals",
+    "storage",
 ]
 
 _HOME = {
     "BinarizationReport": "binarization",
     "DiscreteBackprop": "backprop",
     "ProjectionConv2d": "layers",
+    "Storage": "counting",
     "add_projection_gradients": "backprop",
     "binarization_report": "binarization",
     "binarize": "binarization",
@@ -49,6 +53,7 @@ _HOME = {
     "models": "models",
     "parameter_groups": "groups",
     "rivals": "rivals",
+    "storage": "counting",
 }
 
 

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
-COMMANDS = ("demo", "train", "eval")
-EXTRAS = {"torch", "rich", "pydantic", "safetensors", "PIL"}
+COMMANDS = ("demo", "train", "eval", "compare")
+EXTRAS = {"torch", "rich", "pydantic", "safetensors", "PIL", "matplotlib"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

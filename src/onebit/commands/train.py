@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -38,7 +39,6 @@ SHORT = {"batch_size": ["-b"], "workers": ["-j"]}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A flag for every key of a config."""
-    from onebit.training.config import SECTIONS, flag, is_switch
     from onebit.training.recipes import Budget
 
     run = parser.add_argument_group("what to do")
@@ -56,9 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--quiet", action="store_true", help="no progress")
     run.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add_config_flags(parser)
+
+
+def add_config_flags(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
+    """A flag for every key of a config but these."""
+    from onebit.training.config import SECTIONS, flag, is_switch
+
     for section in SECTIONS:
         group = parser.add_argument_group((section.__doc__ or "").strip())
         for key, field in section.model_fields.items():
+            if key in leave_out:
+                continue
             options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": field.description, "dest": key}
             if field.default is not None and not isinstance(field.default, bool):
                 default = field.default

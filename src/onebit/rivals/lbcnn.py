@@ -98,6 +98,11 @@ class LocalBinaryConv2d(QuantizedConv2d):
         """A float conv's weight has no counterpart here: only whether it learns is taken over."""
         self.pointwise.requires_grad_(weight.requires_grad)
 
+    @property
+    def weight_bits(self) -> int:
+        """Of B: -1 and +1 take 1 bit, -1, 0 and +1 take 2."""
+        return 1 if self.sparsity == 1 else 2
+
     def stored(self) -> Stored:
         """For B a bit an entry (0 or not) and a bit a sign; V in 32 bits."""
         return Stored(self.fixed.numel() + int(self.fixed.count_nonzero()), self.pointwise.numel())

@@ -177,7 +177,8 @@ class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if self.two_stage and (_activation_bits(self) != 1 or self.method == "float"):
+        _check_options(self)
+        if self.two_stage and activation_bits(self) != 1:
             raise ValueError("two_stage: inserts the signs of activation_bits = 1, and a method that is not float")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones {self.milestones}: must rise")
@@ -230,10 +231,22 @@ def describe(error: dict[str, Any]) -> str:
     return "use " + next((words for start, words in kinds.items() if kind.startswith(start)), error["msg"].lower())
 
 
-def _activation_bits(config: Net) -> int:
+def activation_bits(net: Net) -> int:
+    """Those of its layers: as the key says, or the method's own."""
     from onebit.methods import activation_bits_of
 
-    return activation_bits_of(config.method, config.activation_bits)
+    return activation_bits_of(net.method, net.activation_bits)
+
+
+def _check_options(net: Net) -> None:
+    """What the method does not take is refused here, before any data is looked for."""
+    from onebit.methods import check_taken, layer_of
+
+    options = {key: getattr(net, key) for key in ("activation_bits", *OPTIONS)}
+    given = {key: value for key, value in options.items() if value is not None}
+    if net.projections != 1 and net.method != "float":  # a float net is only as wide as its twin
+        given["num_projections"] = net.projections
+    check_taken(net.method, layer_of(net.method), given)
 
 
 def _as_list(value: Any) -> Any:

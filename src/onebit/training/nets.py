@@ -16,9 +16,8 @@ from onebit import models
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
-from onebit.methods import activation_bits_of
 from onebit.models.resnet import bireal_name
-from onebit.training.config import OPTIONS, Config, Net
+from onebit.training.config import OPTIONS, Config, Net, activation_bits
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 
@@ -80,15 +79,13 @@ class NetSpec(BaseModel):
         if net.method == "float":
             return f"float {net.model}{width}"
         J = f", {'K' if net.method == 'mcn' else 'J'} = {net.projections}" if net.method in {"pcnn", "mcn"} else ""
-        bits = activation_bits_of(net.method, net.activation_bits)
-        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{bits}"
+        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{activation_bits(net)}"
 
 
-def spec_of(config: Config, data: DataSet, activation_bits: int | None = None) -> NetSpec:
-    """The spec of a config's net for these images."""
+def spec_of(config: Config, data: DataSet, bits: int | None = None) -> NetSpec:
+    """The spec of a config's net for these images; `bits` of activations if not the config's own."""
     net = KnownNet(**{key: getattr(config, key) for key in Net.model_fields})
-    bits = activation_bits_of(net.method, activation_bits or config.activation_bits)
-    net = net.model_copy(update={"activation_bits": bits})
+    net = net.model_copy(update={"activation_bits": bits or activation_bits(net)})
     return NetSpec(
         net=net,
         data=config.data,

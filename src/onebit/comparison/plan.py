@@ -1,0 +1,140 @@
+"""What a comparison consists of: a run for each contestant, learning rate and seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onebit.errors import UserError
+from onebit.methods import METHODS, layer_of
+from onebit.training.config import Config, Net
+from onebit.training.recipes import checked, read_recipe, to_toml
+
+PLAN, BASE = "plan.json", "base.toml"
+# A contestant may have its own of these; the rest is the same for all.
+OWN_KEYS = tuple(key for key in Net.model_fields if key not in {"model", "method", "dropout"})
+
+
+class Contestant(BaseModel):
+    """A method and what it has of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    keys: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        """As it was asked for: 'bnn', 'pcnn:projections=4,width=4'."""
+        own = ",".join(f"{key}={value}" for key, value in self.keys.items())
+        return f"{self.method}:{own}" if own else self.method
+
+
+class Plan(BaseModel):
+    """The contestants, and the learning rates and seeds that each of them gets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    contestants: Annotated[tuple[Contestant, ...], Field(min_length=1, max_length=1000)]
+    lrs: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)]
+
+
+class Run(NamedTuple):
+    """One of the runs."""
+
+    contestant: Contestant
+    lr: float
+    seed: int
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        own = "".join(f"-{key}{value}" for key, value in self.contestant.keys.items())
+        safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in own)
+        return f"{self.contestant.method}{safe}-lr{self.lr:g}-seed{self.seed}"
+
+
+def parse_contestants(words: Sequence[str], base: Config) -> tuple[tuple[Contestant, ...], list[str]]:
+    """The contestants that are named, or all methods that take the activations that are asked for; and who is not."""
+    if list(words) == ["all"]:
+        asked = base.activation_bits
+        out = [method for method in METHODS if asked is not None and not _takes(method, asked)]
+        return tuple(Contestant(method=method) for method in METHODS if method not in out), out
+    found = tuple(_contestant(word) for word in words)
+    labels = [contestant.label for contestant in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"--methods: {label} is named twice")
+    return found, []
+
+
+def _takes(method: str, activation_bits: int) -> bool:
+    layer_class = layer_of(method)
+    return layer_class is None or activation_bits in layer_class.ACTIVATION_BITS
+
+
+def _contestant(word: str) -> Contestant:
+    method, _, rest = word.partition(":")
+    if method not in METHODS:
+        checked({"method": method}, {"method": ""})  # says which there are
+    keys = {}
+    for part in rest.split(",") if rest else ():
+        key, equals, value = part.partition("=")
+        if not equals or key not in OWN_KEYS:
+            raise UserError(f"--methods {word}: after the colon use key=value, with keys {', '.join(OWN_KEYS)}")
+        keys[key] = value
+    return Contestant(method=method, keys=keys)
+
+
+def runs(plan: Plan, base: Config) -> list[Run]:
+    """All runs, those of one seed and learning rate together, so that a table soon has a row for every method."""
+    return [
+        Run(contestant, lr, seed, _config(base, contestant, lr, seed))
+        for seed in plan.seeds
+        for lr in plan.lrs
+        for contestant in plan.contestants
+    ]
+
+
+def _config(base: Config, contestant: Contestant, lr: float, seed: int) -> Config:
+    """The same for all but for what the contestant is; rates that hang on lr keep their ratio to it."""
+    keys: dict[str, Any] = base.model_dump(exclude_none=True) | {
+        "method": contestant.method,
+        "seed": seed,
+        "lr": lr,
+    }
+    if contestant.method == "float":
+        keys.pop("activation_bits", None)
+    for key in ("lr_w", "stage2_lr"):
+        if key in keys:
+            keys[key] *= lr / base.lr
+    if contestant.method == "float" or "activation_bits" in contestant.keys:
+        keys["two_stage"] = keys["two_stage"] and contestant.keys.get("activation_bits") == "1"
+    try:
+        return checked(keys | contestant.keys, dict.fromkeys(contestant.keys, ""))
+    except UserError as error:
+        raise UserError(f"{contestant.label}: {error}") from None
+
+
+def store(plan: Plan, base: Config) -> dict[str, bytes]:
+    """The files that say what a comparison is."""
+    return {PLAN: (plan.model_dump_json(indent=2) + "\n").encode(), BASE: to_toml(base).encode()}
+
+
+def stored(folder: Path) -> tuple[Plan, Config]:
+    """What the comparison in this folder is."""
+    path = folder / PLAN
+    if not path.is_file():
+        raise UserError(f"{folder}: holds no comparison that could be resumed")
+    try:
+        plan = Plan.model_validate(json.loads(path.read_text()))
+    except (ValidationError, ValueError):
+        raise UserError(f"{path}: not a plan that this version writes") from None
+    return plan, checked(read_recipe(str(folder / BASE)))

@@ -1,0 +1,80 @@
+"""Accuracy against bytes, a point for each contestant."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onebit.comparison.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Told apart by people who see colours otherwise, too (Okabe and Ito's); and by their markers.
+KINDS = {"float": ("#000000", "s"), "32": ("#0072B2", "o"), "1": ("#D55E00", "^"), "few": ("#009E73", "D")}
+NAMES = {"float": "float", "32": "1-bit weights, float activations", "1": "1-bit weights and activations",
+         "few": "1-bit weights, few-bit activations"}  # fmt: skip
+
+
+def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
+    """A picture of the table as 'svg' or 'png'."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(8, 5), layout="constrained")  # no pyplot: no display, nothing global
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _bytes(size)))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda size, _: ""))
+    axes.set(title=title, xlabel="bytes of the trained net (counted)", ylabel="top-1 on the test images, %")
+    axes.grid(alpha=0.3)
+    for group in KINDS:
+        points = [row for row in table if _kind(row) == group]
+        if points:
+            colour, marker = KINDS[group]
+            axes.errorbar(
+                [row.bytes for row in points],
+                [row.top1 for row in points],
+                yerr=[row.spread or 0.0 for row in points],
+                color=colour, marker=marker, linestyle="none", capsize=3, label=NAMES[group],
+            )  # fmt: skip
+    _label(axes, table)
+    axes.legend(loc="lower right", fontsize="small")
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=150)
+    return file.getvalue()
+
+
+def _label(axes: Axes, table: Sequence[Row]) -> None:
+    """Names in a column beside the axes, in the order of the points, with a line to each: they never overlap."""
+    low, high = axes.get_ylim()
+    step = (high - low) / max(20, len(table))
+    at = high
+    for row in sorted(table, key=lambda row: -row.top1):
+        at = min(row.top1, at - step)
+        colour, _ = KINDS[_kind(row)]
+        axes.annotate(
+            row.method,
+            (row.bytes, row.top1),
+            xytext=(1.03, (at - low) / (high - low)),
+            textcoords="axes fraction",
+            fontsize="small", color=colour, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.3, "linewidth": 0.7},
+        )  # fmt: skip
+
+
+def _kind(row: Row) -> str:
+    if row.weight_bits == 32:
+        return "float"
+    return str(row.activation_bits) if row.activation_bits in {1, 32} else "few"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:g} {unit}"
+        size /= 1000
+    return f"{size:g} GB"

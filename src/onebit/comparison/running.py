@@ -1,0 +1,116 @@
+"""Runs side by side, each in a process of its own, as many at once as there are cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onebit.comparison.plan import Run
+from onebit.training.checkpoints import switch
+from onebit.training.interrupts import Interrupts
+from onebit.training.recipes import to_toml
+from onebit.training.runfolder import RunFolder
+
+ERROR = "error.txt"  # in the folder of a run that failed for good: it would fail again
+POLL_SECONDS = 0.1
+
+
+class Failure(NamedTuple):
+    """A run that did not come to its end."""
+
+    run: Run
+    why: str
+
+
+class Process(NamedTuple):
+    """A run that is under way."""
+
+    run: Run
+    popen: subprocess.Popen[bytes]
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def summary_of(folder: Path, run: Run) -> dict[str, Any] | None:
+    """The summary of a run that is finished."""
+    return RunFolder(folder / run.name).summary()
+
+
+def failure_of(folder: Path, run: Run) -> Failure | None:
+    """Why a run failed for good, if it did."""
+    path = folder / run.name / ERROR
+    return Failure(run, path.read_text().strip()) if path.is_file() else None
+
+
+def run_all(
+    folder: Path, runs: list[Run], jobs: int, watch: Callable[[list[Run], list[Run]], None]
+) -> tuple[list[Failure], int]:
+    """Bring all runs to their ends; what failed, and the signal that stopped it (0: none).
+
+    `watch` is called with the runs under way and the runs that have just ended.
+    """
+    waiting = [run for run in runs if summary_of(folder, run) is None and failure_of(folder, run) is None]
+    failures = [failure for run in runs if (failure := failure_of(folder, run))]
+    under_way: list[Process] = []
+    with Interrupts() as interrupts:
+        try:
+            while (waiting and not interrupts.received) or under_way:
+                while waiting and len(under_way) < jobs and not interrupts.received:
+                    under_way.append(_start(folder, waiting.pop(0)))
+                ended = [process for process in under_way if process.popen.poll() is not None]
+                under_way = [process for process in under_way if process not in ended]
+                failures += [failure for p in ended if (failure := _outcome(folder, p, bool(interrupts.received)))]
+                watch([p.run for p in under_way], [p.run for p in ended])
+                if interrupts.received:
+                    _stop(under_way)
+                time.sleep(POLL_SECONDS)
+        finally:
+            _stop(under_way)
+            for process in under_way:
+                process.popen.wait()
+    return failures, interrupts.received
+
+
+def _start(folder: Path, run: Run) -> Process:
+    where = folder / run.name
+    where.mkdir(parents=True, exist_ok=True)
+    switch(where, {"asked.toml": to_toml(run.config).encode()})
+    words = ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume", "--quiet"]
+    with (where / "output.txt").open("wb") as output:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "onebit.comparison.worker", *words],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the comparison, which passes it on
+        )
+    return Process(run, popen)
+
+
+def _outcome(folder: Path, process: Process, interrupted: bool) -> Failure | None:
+    """What to say of a process that has ended."""
+    code, where = process.popen.returncode, folder / process.run.name
+    if code == 0 or (interrupted and code in {128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM}):
+        return None
+    lines = (where / "output.txt").read_text(errors="replace").strip().splitlines()
+    why = lines[-1].removeprefix("onebit train: ") if lines else f"the process ended with code {code}"
+    if code < 0:
+        why = f"the process was ended by signal {-code}"
+    if code == 2:
+        switch(where, {ERROR: (why + "\n").encode()})
+    return Failure(process.run, why)
+
+
+def _stop(processes: list[Process]) -> None:
+    for process in processes:
+        if process.popen.poll() is None:
+            process.popen.terminate()

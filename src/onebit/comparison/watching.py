@@ -1,0 +1,96 @@
+"""What people see of a comparison while it goes: a bar over all runs, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from onebit.comparison.plan import Run
+from onebit.comparison.running import failure_of, summary_of
+from onebit.training.runfolder import METRICS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+LINE_SECONDS = 60.0  # a plain line about runs under way comes no more often
+
+
+class Display:
+    """A context in which `watch` shows how far the runs are."""
+
+    def __init__(self, folder: Path, runs: Sequence[Run], jobs: int, *, quiet: bool) -> None:
+        self._folder, self._runs, self._jobs, self._quiet = folder, runs, jobs, quiet
+        self._done = sum(self._is_over(run) for run in runs)
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._spoken = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            self._progress = _progress()
+            self._task = self._progress.add_task("", total=len(self._runs), completed=self._done, now="")
+            self._progress.start()
+        before = f", {self._done} of them done before" if self._done else ""
+        self.say(f"{len(self._runs)} runs, {self._jobs} at a time{before}; all of it goes into {self._folder}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """A line above the bar."""
+        if self._quiet:
+            return
+        if self._progress is not None:
+            self._progress.console.print(line, highlight=False, markup=False)
+        else:
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    def watch(self, under_way: list[Run], ended: list[Run]) -> None:
+        """See `run_all`."""
+        for run in ended:
+            summary, failure = summary_of(self._folder, run), failure_of(self._folder, run)
+            self._done += bool(summary or failure)
+            if summary:
+                result = f"{summary['test_top1']:.2f} % in {summary['training_seconds']:.0f} s"
+                self.say(f"[{self._done}/{len(self._runs)}] {run.name}: {result}")
+            elif failure:
+                self.say(f"[{self._done}/{len(self._runs)}] {run.name} failed: {failure.why}")
+        if self._progress is not None and self._task is not None:
+            now = "  ".join(f"{run.contestant.label} {self._epoch(run)}" for run in under_way[:4])
+            self._progress.update(self._task, completed=self._done, now=now)
+        elif under_way and time.monotonic() - self._spoken > LINE_SECONDS:
+            self._spoken = time.monotonic()
+            self.say("under way: " + ", ".join(f"{run.name} {self._epoch(run)}" for run in under_way))
+
+    def _is_over(self, run: Run) -> bool:
+        return summary_of(self._folder, run) is not None or failure_of(self._folder, run) is not None
+
+    def _epoch(self, run: Run) -> str:
+        """How far a run is: the last whole record of its metrics."""
+        try:
+            with (self._folder / run.name / METRICS).open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - 4096))
+                records = [line for line in file.read().splitlines() if line.startswith(b"{")]
+            return f"{json.loads(records[-1])['epoch']}/{run.config.epochs}"
+        except (OSError, ValueError, KeyError, IndexError):
+            return f"0/{run.config.epochs}"
+
+
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[now]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,25 @@
+"""A process that trains one run of a comparison: `onebit train`, but it does not outlive who started it.
+
+    python -m onebit.comparison.worker train --recipe CONFIG --out RUN --resume --quiet
+
+Its standard input is a pipe that closes when the comparison ends, in whatever way: then the run is saved and stops.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from onebit.commands import main
+
+
+def _stop_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    sys.exit(main(sys.argv[1:]))
