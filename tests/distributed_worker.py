@@ -11,8 +11,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import onebit
+from onebit.methods import layer_of
 
 STEPS, BATCH = 5, 8
+
+
+def make_rival_net(method):
+    """A net with weights at which the step's clip and centring do something."""
+    torch.manual_seed(3)
+    net = make_net(32)
+    layer_class = layer_of(method)
+    for place in (2, 4):
+        old = net[place]
+        net[place] = layer_class(old.in_channels, old.out_channels, 3, dtype=torch.float64)
+        with torch.no_grad():
+            getattr(net[place], layer_class.KERNEL).mul_(6)
+    return net
 
 
 def make_net(activation_bits):
@@ -45,7 +59,10 @@ def main(mode, rank, world_size, rendezvous, output):
     torch.set_num_threads(1)
     if world_size > 1:
         dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
-    net = SometimesUsed() if mode.startswith("unused") else make_net(1 if mode == "w1a1" else 32)
+    if mode.startswith("rival-"):
+        net = make_rival_net(mode.removeprefix("rival-"))
+    else:
+        net = SometimesUsed() if mode.startswith("unused") else make_net(1 if mode == "w1a1" else 32)
     model = net
     if world_size > 1:
         model = DistributedDataParallel(

@@ -40,6 +40,18 @@ def test_two_processes_give_the_update_of_one(mode, tmp_path):
         assert torch.equal(first[name], second[name])
 
 
+@pytest.mark.parametrize("method", ["bwn", "mcn"])
+def test_what_rivals_do_at_the_step_is_the_same_in_two_processes(method, tmp_path):
+    """BWN's clip and centring, MCN's loss and absolute values."""
+    (alone,) = run(f"rival-{method}", 1, tmp_path)
+    first, second = run(f"rival-{method}", 2, tmp_path)
+    for name, expected in alone.items():
+        torch.testing.assert_close(first[name], expected, rtol=1e-11, atol=1e-13)
+        assert torch.equal(first[name], second[name])
+    if method == "bwn":
+        assert alone["2.weight"].abs().max() == 1  # it was clipped
+
+
 @pytest.mark.parametrize("mode", ["unused", "unused_bucket_view"])
 def test_a_layer_that_one_process_does_not_use(mode, tmp_path):
     """Its delta is 0 there; both processes must still end with the same weights."""

@@ -26,8 +26,9 @@ class Storage(NamedTuple):
 def storage(model: nn.Module) -> Storage:
     """Count what a trained model takes.
 
-    A 1-bit layer says itself what it needs (PCNN: the bits of C once, J masks of k x k bits, the scale). A batch norm
-    is two numbers a channel, since it is folded into a multiplication and an addition. Shared parameters count once.
+    A 1-bit layer says itself what it needs (PCNN: the bits of C once, J masks of k x k bits, the scale). A batch
+    norm is two numbers a channel, since it folds into a multiplication and an addition. Shared parameters count
+    once.
     """
     seen: set[int] = set()
     bits = floats = 0

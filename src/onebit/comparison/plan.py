@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
 
 def parse_contestants(words: Sequence[str], base: Config) -> tuple[tuple[Contestant, ...], list[str]]:
-    """The contestants that are named, or all methods that take the activations that are asked for; and who is not."""
+    """The contestants that are named, or all that take the activations asked for; and who does not."""
     if list(words) == ["all"]:
         asked = base.activation_bits
         out = [method for method in METHODS if asked is not None and not _takes(method, asked)]

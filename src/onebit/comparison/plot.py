@@ -21,20 +21,19 @@ def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
     """A picture of the table as 'svg' or 'png'."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     figure = Figure(figsize=(8, 5), layout="constrained")  # no pyplot: no display, nothing global
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _bytes(size)))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda size, _: ""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set(title=title, xlabel="bytes of the trained net (counted)", ylabel="top-1 on the test images, %")
     axes.grid(alpha=0.3)
-    for group in KINDS:
+    for group, (colour, marker) in KINDS.items():
         points = [row for row in table if _kind(row) == group]
         if points:
-            colour, marker = KINDS[group]
             axes.errorbar(
                 [row.bytes for row in points],
                 [row.top1 for row in points],

@@ -86,7 +86,7 @@ def _start(folder: Path, run: Run) -> Process:
     switch(where, {"asked.toml": to_toml(run.config).encode()})
     words = ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume", "--quiet"]
     with (where / "output.txt").open("wb") as output:
-        popen = subprocess.Popen(
+        popen = subprocess.Popen(  # noqa: S603 our own interpreter and module; no shell
             [sys.executable, "-m", "onebit.comparison.worker", *words],
             stdin=subprocess.PIPE,
             stdout=output,

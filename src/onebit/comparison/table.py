@@ -41,16 +41,17 @@ def rows(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Row]:
 
 def _row(folder: Path, contestant: Contestant, runs: Sequence[Run]) -> Row | None:
     mine = [run for run in runs if run.contestant == contestant]
-    done = {run: summary for run in mine if (summary := summary_of(folder, run))}
-    if not done:
+    summaries = {run.name: summary for run in mine if (summary := summary_of(folder, run))}
+    if not summaries:
         return None
     by_lr: dict[float, list[Run]] = {}
-    for run in done:
-        by_lr.setdefault(run.lr, []).append(run)
+    for run in mine:
+        if run.name in summaries:
+            by_lr.setdefault(run.lr, []).append(run)
     # A rate with which some of the seeds failed is not one to choose while another does for all.
     lr = max(by_lr, key=lambda lr: (len(by_lr[lr]), _held_out(folder, by_lr[lr])))
     chosen = by_lr[lr]
-    top1 = [float(done[run]["test_top1"]) for run in chosen]
+    top1 = [float(summaries[run.name]["test_top1"]) for run in chosen]
     kept, (weight_bits, activation_bits) = _counted(folder, chosen[0])
     return Row(
         contestant.label,
@@ -62,17 +63,17 @@ def _row(folder: Path, contestant: Contestant, runs: Sequence[Run]) -> Row | Non
         statistics.stdev(top1) if len(top1) > 1 else None,
         len(top1),
         lr,
-        statistics.mean(float(done[run]["training_seconds"]) for run in chosen) / 60,
+        statistics.mean(float(summaries[run.name]["training_seconds"]) for run in chosen) / 60,
         sum(failure_of(folder, run) is not None for run in mine),
     )
 
 
 def _held_out(folder: Path, runs: Sequence[Run]) -> float:
     """Mean accuracy on held-out images after the last epoch; 0 if none are held out (one learning rate, then)."""
-    last = []
+    last: list[float] = []
     for run in runs:
         records = map(json.loads, (folder / run.name / METRICS).read_text().splitlines())
-        last.append([record.get("held_out_top1", 0.0) for record in records if record["kind"] == "epoch"][-1])
+        last.append([float(record.get("held_out_top1", 0)) for record in records if record["kind"] == "epoch"][-1])
     return statistics.mean(last)
 
 

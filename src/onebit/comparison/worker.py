@@ -16,7 +16,8 @@ from onebit.commands import main
 
 
 def _stop_with_parent() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # not sys.stdin: a thread inside its lock would keep Python from ending
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

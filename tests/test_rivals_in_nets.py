@@ -1,0 +1,271 @@
+"""The rival methods in nets: foreign ones by binarize, the package's own, and in training."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import foreign_nets
+import onebit
+from onebit.convolution import QuantizedConv2d
+from onebit.counting import bits_of
+from onebit.errors import UserError
+from onebit.methods import METHODS, activation_bits_of, layer_of, method_options
+from onebit.training.nets import build_trained, read_weights
+from onebit.training.schedule import factor, stages
+from training_runs import assert_same_run, records, small_config, small_run
+
+RIVALS = [method for method in METHODS if method not in {"pcnn", "float"}]
+
+
+def layers_of(net):
+    return [module for module in net.modules() if isinstance(module, QuantizedConv2d)]
+
+
+@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("make", [foreign_nets.VGG, foreign_nets.ResNet])
+def test_binarize_on_a_foreign_net(method, make):
+    model = make()
+    convs = {name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d)}
+    weights = {name: module.weight for name, module in convs.items()}
+    one_bit = activation_bits_of(method) == 1
+    how = {"relu_before_sign": "prelu"} if one_bit and make is foreign_nets.ResNet else {}
+    assert onebit.binarize(model, method, **how) is model
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, QuantizedConv2d)}
+    assert layers
+    assert all(type(layer) is layer_of(method) for layer in layers.values())
+    report = onebit.binarization_report(model)
+    assert report.replaced.keys() == layers.keys()
+    for name, layer in layers.items():
+        if layer.KERNEL:
+            assert getattr(layer, layer.KERNEL) is weights[name]  # the trained weights themselves
+    assert ("begin at random" in str(report)) == (method == "lbcnn")
+    optimizer = torch.optim.SGD(onebit.parameter_groups(model, lr=0.01), momentum=0.9)
+    onebit.discrete_backprop(model, optimizer)
+    x = torch.randn(4, 3, 32, 32)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert model.eval()(x).isfinite().all()
+
+
+def test_binarize_takes_options_of_a_method_and_refuses_others():
+    net = onebit.binarize(foreign_nets.VGG(), "abc", weight_bases=3, activation_bases=2)
+    assert {(layer.weight_bases, layer.activation_bases) for layer in layers_of(net)} == {(3, 2)}
+    net = onebit.binarize(foreign_nets.VGG(), "mcn", num_projections=2)
+    assert {layer.num_projections for layer in layers_of(net)} == {2}
+    assert {layer.activation_bits for layer in layers_of(onebit.binarize(foreign_nets.VGG(), "dorefa"))} == {4}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_that_a_method_does_not_take_are_refused(method):
+    """Every option of every method, given to every other one."""
+    values = {
+        "lam": 1e-3, "forward_w": "mean", "w_init": "ones", "scale": "kernel", "levels": 3, "num_projections": 2,
+        "scale_map": True, "weight_bases": 2, "activation_bases": 2, "theta": 0.1, "sparsity": 0.5,
+        "num_intermediate": 4,
+    }  # fmt: skip
+    assert set(values) | {"activation_bits"} == {name for each in METHODS for name in method_options(each)}
+    for name, value in values.items():
+        model = foreign_nets.VGG()
+        before = [type(module) for module in model.modules()]
+        if name in method_options(method):
+            continue
+        with pytest.raises(ValueError, match=f"{name}=.*method '{method}' does not take it"):
+            onebit.binarize(model, method, **{name: value})
+        assert [type(module) for module in model.modules()] == before
+    bits = () if layer_of(method) is None else layer_of(method).ACTIVATION_BITS
+    for wrong in {1, 2, 3, 16} - set(bits):
+        with pytest.raises(ValueError, match=f"activation_bits={wrong}"):
+            onebit.binarize(foreign_nets.VGG(), method, activation_bits=wrong)
+
+
+@pytest.mark.parametrize("make", [onebit.models.wrn22, onebit.models.resnet18, onebit.models.vgg16])
+def test_an_unknown_method_names_the_known_ones(make):
+    with pytest.raises(ValueError) as caught:
+        make(8, method="bireel")
+    for word in ["method='bireel'", "did you mean 'bireal'?", *METHODS]:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("name", ["wrn22", "resnet18", "vgg16"])
+def test_the_nets_take_every_method(method, name):
+    small = {"wrn22": {"width": 4}, "resnet18": {"width": 4}, "vgg16": {"width": 4, "hidden": 8}}[name]
+    torch.manual_seed(0)
+    net = getattr(onebit.models, name)(method=method, num_classes=5, **small)
+    assert layers_of(net)
+    assert all(type(layer) is layer_of(method) for layer in layers_of(net))
+    seen = []
+    for layer in layers_of(net):
+        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    y = net(torch.randn(3, 3, 32, 32))
+    assert y.shape == (3, 5)
+    y.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    if activation_bits_of(method) == 1:  # no ReLU makes an input +1 everywhere
+        assert all((x < 0).any() and (x > 0).any() for x in seen if x[0, 0].numel() > 1)
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert all(norm.affine == (method != "mcdonnell") for norm in norms)
+
+
+def test_bireal_has_a_shortcut_round_every_conv_of_wrn():
+    """With both convs silenced a block passes its input on; with the second silenced, the first conv's sum."""
+    net = onebit.models.wrn22(8, method="bireal").eval()
+    plain = onebit.models.wrn22(8, method="bnn").eval()
+    block, other = net.blocks[1], plain.blocks[1]
+    other.load_state_dict(block.state_dict())
+    x = torch.randn(2, 8, 8, 8)
+    for conv in (block.conv2, other.conv2):
+        nn.init.zeros_(conv.weight)
+        conv.quantized_weight = lambda conv=conv: conv.weight
+    first = block.conv1(block.norm1(x))
+    torch.testing.assert_close(block(x), x + first)
+    torch.testing.assert_close(other(x), x)
+
+
+def test_xnor_normalises_before_the_sign():
+    net = onebit.models.resnet18(8, method="xnor", num_classes=4)
+    seen = {}
+    unit = net.blocks[3]
+    unit.norm.register_forward_hook(lambda *a: seen.update(norm=a[2]))
+    unit.conv.register_forward_pre_hook(lambda _, inputs: seen.update(conv=inputs[0]))
+    net(torch.randn(4, 3, 64, 64))
+    assert seen["conv"] is seen["norm"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_storage_is_counted_from_the_layers(method):
+    net = onebit.models.wrn22(8, method=method)
+    kept = onebit.storage(net)
+    float_net = onebit.models.wrn22(8, method="float")
+    total = sum(p.numel() for p in float_net.parameters())
+    # The convs that are replaced: all 3x3 ones but the stem.
+    replaced = sum(
+        p.numel() for n, p in float_net.named_parameters() if n.endswith(("conv1.weight", "conv2.weight"))
+    )
+    filters = sum(
+        p.shape[0] for n, p in float_net.named_parameters() if n.endswith(("conv1.weight", "conv2.weight"))
+    )
+    layers = 18
+    assert kept.parameters == sum(p.numel() for p in net.parameters())
+    if method == "lbcnn":
+        fixed = [layer.fixed for layer in layers_of(net)]
+        assert kept.bits == sum(f.numel() + int((f != 0).sum()) for f in fixed)
+        assert kept.floats == total - replaced + sum(layer.pointwise.numel() for layer in layers_of(net))
+        assert kept.bytes == -(-kept.bits // 8) + 4 * kept.floats
+        return
+    bits = {"float": 0, "pcnn": replaced + 9 * layers}.get(method, replaced)
+    scales = {"pcnn": layers, "bwn": filters, "xnor": filters, "bireal": filters, "dorefa": layers, "abc": 3 * layers,
+              "mcn": 9 * layers, "float": replaced}.get(method, 0)  # fmt: skip
+    assert (kept.bits, kept.floats) == (bits, total - replaced + scales)
+    assert kept.bytes == -(-bits // 8) + 4 * (total - replaced + scales)
+    expected = {"float": (32, 32), "dorefa": (1, 4)}.get(method, (1, activation_bits_of(method)))
+    assert bits_of(net) == expected
+
+
+def test_storage_of_projections_bases_and_shared_weights():
+    J4 = onebit.ProjectionConv2d(16, 16, 3, num_projections=4, bias=True)
+    assert onebit.storage(J4) == (4 * 16 * 9 + 4 * 9 + 16, 4 * 16 * 9 + 4 * 9, 1 + 16)
+    assert onebit.storage(onebit.ProjectionConv2d(16, 16, 3, scale="kernel", forward_w="mean"))[1:] == (2304, 16)
+    assert onebit.storage(onebit.ProjectionConv2d(16, 16, 3, levels=5))[1:] == (3 * 2304, 1)
+    abc = onebit.rivals.AbcConv2d(4, 4, 3, weight_bases=3, activation_bases=2)
+    assert onebit.storage(abc)[1:] == (3 * 144, 3 + 4)
+    layer = onebit.rivals.BwnConv2d(4, 4, 3)
+    twice = nn.Sequential(layer, onebit.rivals.BwnConv2d(4, 4, 3), layer)
+    twice[1].weight = layer.weight
+    assert onebit.storage(twice)[1:] == (144, 4)
+    assert onebit.storage(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)))[1:] == (0, 6 + 3 + 6)
+
+
+def test_storage_of_resnet18_is_the_papers():
+    """374.1 Mbit in float, 33.7 Mbit with J = 1 (where BN has four vectors and PReLU none)."""
+    assert round(8e-6 * onebit.storage(onebit.models.resnet18(method="float")).bytes, 1) == 374.1
+    assert abs(8e-6 * onebit.storage(onebit.models.resnet18()).bytes - 33.7) < 0.1
+
+
+@pytest.mark.parametrize(("method", "more"), [("bwn", {}), ("mcn", {"projections": 2, "width": 4}), ("abc", {})])
+def test_a_resumed_run_of_a_rival_is_the_uninterrupted_one(method, more, tmp_path):
+    keys = {"method": method, "epochs": 2, "checkpoint_steps": 3} | more
+    small_run(tmp_path / "whole", **keys)
+
+    from onebit.training.learner import Learner
+
+    update, count = Learner.update, iter(range(100))
+
+    def stop_at_the_fifth(self, *args):
+        if next(count) == 5:
+            raise KeyboardInterrupt
+        return update(self, *args)
+
+    Learner.update = stop_at_the_fifth
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            small_run(tmp_path / "parts", **keys)
+    finally:
+        Learner.update = update
+    small_run(tmp_path / "parts", resume=True, **keys)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert "flipped_kernels" in records(tmp_path / "whole", "epoch")[0]
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_a_float_net_is_a_beginning_for_every_method(method, tmp_path):
+    small_run(tmp_path / "float", method="float", epochs=1)
+    start = {"initial_checkpoint": str(tmp_path / "float"), "epochs": 1, "lr": 1e-12, "weight_decay": 0.0}
+    small_run(tmp_path / method, method=method, **start)
+    trained, begun = (build_trained(read_weights(tmp_path / name)) for name in ("float", method))
+    weights = {name: p for name, p in trained.named_parameters() if name.endswith("conv1.weight")}
+    kernels = {name: m for name, m in begun.named_modules() if isinstance(m, QuantizedConv2d)}
+    for name, weight in weights.items():
+        layer = kernels[name.removesuffix(".weight")]
+        if layer.KERNEL:
+            expected = weight
+            if method in {"bwn", "xnor"}:  # the step has centred and clipped it
+                expected = weight - weight.mean(dim=1, keepdim=True)
+            if method in {"binaryconnect", "bnn", "bwn", "xnor"}:
+                expected = expected.clamp(-1, 1)
+            torch.testing.assert_close(getattr(layer, layer.KERNEL), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(trained.stem.weight, begun.stem.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["bnn", "xnor", "bireal", "abc"])
+def test_a_rival_in_two_stages(method, tmp_path):
+    small_run(tmp_path / "run", method=method, two_stage=True, epochs=1)
+    first, last = (read_weights(tmp_path / "run" / name) for name in ("stage1.safetensors", "last.safetensors"))
+    assert (first.spec.net.activation_bits, last.spec.net.activation_bits) == (32, 1)
+
+
+def test_a_float_net_of_other_width_is_refused(tmp_path):
+    small_run(tmp_path / "float", method="float", epochs=1, width=4)
+    with pytest.raises(UserError, match=r"has blocks.0.conv1.weight as \[4, 4, 3, 3\]"):
+        small_run(tmp_path / "bnn", method="bnn", initial_checkpoint=str(tmp_path / "float"), width=8)
+
+
+def test_restarts():
+    """McDonnell's schedule: cosines of 2, 4, 8 epochs, each from the top to (nearly) 0."""
+    config = small_config(sched="restarts", epochs=14, restart_epochs=2, restart_factor=2, warmup_epochs=0)
+    (stage,) = stages(config)
+    steps = 10
+    found = [factor(config, stage, epoch, step, steps) for epoch in range(14) for step in range(steps)]
+    for begin, end in ((0, 2), (2, 6), (6, 14)):
+        cycle = found[begin * steps : end * steps]
+        assert cycle[0] == 1
+        assert cycle == sorted(cycle, reverse=True)
+        assert cycle[len(cycle) // 2] == pytest.approx(0.5)
+        assert cycle[-1] < 0.02
+    constant = small_config(sched="restarts", epochs=6, restart_epochs=2, restart_factor=1, warmup_epochs=1)
+    factors = [factor(constant, stages(constant)[0], epoch, 0, steps) for epoch in range(6)]
+    assert factors[1] == factors[3] == factors[5] == 1
+    assert factors[0] < 0.1
+    assert factors[2] == pytest.approx(factors[4]) == pytest.approx(0.5)
+
+
+def test_a_copy_is_independent():
+    net = onebit.models.wrn22(4, method="mcn", num_projections=2)
+    twin = copy.deepcopy(net)
+    nn.init.zeros_(twin.blocks[0].conv1.M)
+    assert net.blocks[0].conv1.M.abs().sum() > 0
