@@ -1,4 +1,4 @@
-"""Each rival method against NumPy written from its formula: forward, pseudo-gradient, and what happens at the step."""
+"""Each rival method against NumPy written from its formula: forward, pseudo-gradient, and the step."""
 
 import copy
 import re
@@ -352,8 +352,8 @@ def test_xnor_scale_map(groups, stride, padding, k, seed):
 
 @pytest.mark.parametrize("method", formulas.WEIGHTS)
 @given(
-    groups=st.integers(1, 2), in_channels=st.integers(1, 3), out_channels=st.integers(1, 3), stride=st.integers(1, 2),
-    padding=st.integers(0, 1), height=st.integers(3, 6), seed=st.integers(0, 99),
+    groups=st.integers(1, 2), in_channels=st.integers(1, 3), out_channels=st.integers(1, 3),
+    stride=st.integers(1, 2), padding=st.integers(0, 1), height=st.integers(3, 6), seed=st.integers(0, 99),
 )  # fmt: skip
 @settings(max_examples=12, deadline=None)
 def test_the_layer_convolves_what_the_formulas_say(

@@ -159,8 +159,8 @@ def test_storage_is_counted_from_the_layers(method):
         assert kept.bytes == -(-kept.bits // 8) + 4 * kept.floats
         return
     bits = {"float": 0, "pcnn": replaced + 9 * layers}.get(method, replaced)
-    scales = {"pcnn": layers, "bwn": filters, "xnor": filters, "bireal": filters, "dorefa": layers, "abc": 3 * layers,
-              "mcn": 9 * layers, "float": replaced}.get(method, 0)  # fmt: skip
+    scales = {"pcnn": layers, "bwn": filters, "xnor": filters, "bireal": filters, "dorefa": layers,
+              "abc": 3 * layers, "mcn": 9 * layers, "float": replaced}.get(method, 0)  # fmt: skip
     assert (kept.bits, kept.floats) == (bits, total - replaced + scales)
     assert kept.bytes == -(-bits // 8) + 4 * (total - replaced + scales)
     expected = {"float": (32, 32), "dorefa": (1, 4)}.get(method, (1, activation_bits_of(method)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -62,8 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     _load_data_once(base)
     jobs = _jobs(arguments.jobs, base, len(planned))
     title = f"{base.model} on {base.data}, {base.epochs} epochs"
-    display = Display(folder, planned, jobs, quiet=arguments.quiet)
-    with display:
+    with _held(folder), Display(folder, planned, jobs, quiet=arguments.quiet) as display:
         for method in left_out:
             display.say(f"{method} does not take --activation-bits {base.activation_bits} and is left out")
         failures, stopped = run_all(folder, planned, jobs, display.watch)
@@ -89,6 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(table, title, folder)
     return int({row.method for row in table} != {contestant.label for contestant in plan.contestants})
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """No two processes may work on a comparison at once."""
+    from onebit.training.runfolder import locked
+
+    with (folder / ".lock").open("a+") as file:
+        if not locked(file):
+            raise UserError(f"{folder}: another process is at work on this comparison")
+        yield
 
 
 def _what(arguments: argparse.Namespace) -> tuple[Path, Any, Any, list[str]]:
@@ -153,7 +164,8 @@ def _numbers(name: str, text: str, kind: type) -> tuple[Any, ...]:
         found = tuple(kind(part) for part in text.split(",") if part.strip())
     except ValueError:
         found = ()
-    if not found or min(found) < 0 or not all(number < 2**62 for number in found) or (kind is float and 0 in found):
+    least, most = (0, 2**63 - 1) if kind is int else (1e-300, 1e300)
+    if not found or not all(least <= number <= most for number in found):
         what = "whole numbers from 0" if kind is int else "numbers above 0"
         raise UserError(f"{name} {text}: use {what}, with commas")
     if len(set(found)) < len(found):
@@ -216,5 +228,5 @@ def _print(table: list[Row], title: str, folder: Path) -> None:
         f"are in {folder}: table.md, table.csv, table.json, accuracy-bytes.svg",
         highlight=False,
     )
-    if any(json.loads(json.dumps(row.spread)) is None for row in table):
+    if any(row.spread is None for row in table):
         console.print("One seed: differences of a point or two are within chance; --seeds 0,1,2 shows the spread.")

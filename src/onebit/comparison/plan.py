@@ -115,8 +115,10 @@ def _config(base: Config, contestant: Contestant, lr: float, seed: int) -> Confi
     for key in ("lr_w", "stage2_lr"):
         if key in keys:
             keys[key] *= lr / base.lr
-    if contestant.method == "float" or "activation_bits" in contestant.keys:
-        keys["two_stage"] = keys["two_stage"] and contestant.keys.get("activation_bits") == "1"
+    if base.two_stage and contestant.method == "float":  # it has no signs to insert: as many epochs in one stage
+        epochs = base.epochs + (base.stage2_epochs or base.epochs)
+        milestones = [round(milestone * epochs / base.epochs) for milestone in base.milestones]
+        keys |= {"two_stage": False, "epochs": epochs, "milestones": milestones}
     try:
         return checked(keys | contestant.keys, dict.fromkeys(contestant.keys, ""))
     except UserError as error:

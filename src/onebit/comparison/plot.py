@@ -40,8 +40,12 @@ def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
                 yerr=[row.spread or 0.0 for row in points],
                 color=colour, marker=marker, linestyle="none", capsize=3, label=NAMES[group],
             )  # fmt: skip
+    sizes, scores = [row.bytes for row in table], [row.top1 for row in table]
+    axes.set_xlim(min(sizes) / 1.5, max(sizes) * 1.5)  # a table may have one point, or all at one place
+    if max(scores) - min(scores) < 1:
+        axes.set_ylim(min(scores) - 1, max(scores) + 1)
     _label(axes, table)
-    axes.legend(loc="lower right", fontsize="small")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     file = io.BytesIO()
     figure.savefig(file, format=kind, dpi=150)
     return file.getvalue()

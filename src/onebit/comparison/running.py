@@ -17,7 +17,7 @@ from onebit.training.interrupts import Interrupts
 from onebit.training.recipes import to_toml
 from onebit.training.runfolder import RunFolder
 
-ERROR = "error.txt"  # in the folder of a run that failed for good: it would fail again
+ERROR = "error.txt"  # in the folder of a run whose loss became infinite: it would again
 POLL_SECONDS = 0.1
 
 
@@ -56,7 +56,8 @@ def run_all(
 ) -> tuple[list[Failure], int]:
     """Bring all runs to their ends; what failed, and the signal that stopped it (0: none).
 
-    `watch` is called with the runs under way and the runs that have just ended.
+    `watch` is called with the runs under way and the runs that have just ended. A run on which the workers of a
+    killed comparison are still at work is left for last: they are saving it.
     """
     waiting = [run for run in runs if summary_of(folder, run) is None and failure_of(folder, run) is None]
     failures = [failure for run in runs if (failure := failure_of(folder, run))]
@@ -64,8 +65,10 @@ def run_all(
     with Interrupts() as interrupts:
         try:
             while (waiting and not interrupts.received) or under_way:
-                while waiting and len(under_way) < jobs and not interrupts.received:
-                    under_way.append(_start(folder, waiting.pop(0)))
+                free = [run for run in waiting if not RunFolder(folder / run.name).is_busy()]
+                starting = [] if interrupts.received else free[: jobs - len(under_way)]
+                under_way += [_start(folder, run) for run in starting]
+                waiting = [run for run in waiting if run not in starting]
                 ended = [process for process in under_way if process.popen.poll() is not None]
                 under_way = [process for process in under_way if process not in ended]
                 failures += [failure for p in ended if (failure := _outcome(folder, p, bool(interrupts.received)))]
@@ -76,7 +79,7 @@ def run_all(
         finally:
             _stop(under_way)
             for process in under_way:
-                process.popen.wait()
+                process.popen.communicate()
     return failures, interrupts.received
 
 
@@ -98,6 +101,8 @@ def _start(folder: Path, run: Run) -> Process:
 
 def _outcome(folder: Path, process: Process, interrupted: bool) -> Failure | None:
     """What to say of a process that has ended."""
+    if process.popen.stdin is not None:
+        process.popen.stdin.close()
     code, where = process.popen.returncode, folder / process.run.name
     if code == 0 or (interrupted and code in {128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM}):
         return None
@@ -105,7 +110,7 @@ def _outcome(folder: Path, process: Process, interrupted: bool) -> Failure | Non
     why = lines[-1].removeprefix("onebit train: ") if lines else f"the process ended with code {code}"
     if code < 0:
         why = f"the process was ended by signal {-code}"
-    if code == 2:
+    if code == 2 and why.startswith("stopped at step"):
         switch(where, {ERROR: (why + "\n").encode()})
     return Failure(process.run, why)
 

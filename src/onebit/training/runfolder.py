@@ -73,10 +73,17 @@ class RunFolder:
             self._lock = (self.path / LOCK).open("a+")
         except OSError as error:
             raise UserError(f"{self.path}: {error.strerror}") from None
-        if not _locked(self._lock):
+        if not locked(self._lock):
             self.close()
             raise UserError(f"{self.path}: another process is training there")
         recover(self.path)
+
+    def is_busy(self) -> bool:
+        """Whether another process is training here."""
+        if self._lock is not None or not (self.path / LOCK).is_file():
+            return False
+        with (self.path / LOCK).open("a+") as file:
+            return not locked(file)
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -172,7 +179,7 @@ def _environment(processes: Processes) -> dict[str, Any]:
     }
 
 
-def _locked(file: IO[str]) -> bool:
+def locked(file: IO[str]) -> bool:
     """Whether we hold the lock now; it goes when this process does, however it ends, workers left over or not."""
     try:
         import fcntl

@@ -1,0 +1,305 @@
+"""`onebit compare`: what it plans, runs side by side, goes on with after interruptions, and prints."""
+
+import csv
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onebit.commands.compare import _words
+from onebit.comparison.plan import Plan, parse_contestants, runs
+from onebit.comparison.plot import plot
+from onebit.comparison.table import Row, as_markdown
+from onebit.errors import UserError
+from onebit.methods import METHODS
+from onebit.training.config import Config
+from onebit.training.recipes import resolve
+from training_runs import call, command, records, start
+
+TINY = [
+    "--width",
+    "2",
+    "-b",
+    "32",
+    "--limit-images",
+    "200",
+    "--epochs",
+    "1",
+    "--hold-out",
+    "40",
+    "--bn-batches",
+    "1",
+]
+
+
+@pytest.fixture
+def compared(capsys):
+    """The command in this process; its workers are processes of their own."""
+
+    def compare(*words, out=None, code=0):
+        where = () if out is None else ("--out", str(out))
+        found, output, errors = call(capsys, "compare", *words, *where)
+        assert found == code, errors
+        return output, errors
+
+    return compare
+
+
+def test_one_table_for_all_runs(tmp_path, compared):
+    out = tmp_path / "c"
+    words = [*TINY, "--methods", "bnn", "float", "--seeds", "0,1", "--lrs", "0.1,0.02"]
+    output, errors = compared(*words, out=out)
+    assert errors.startswith("8 runs, ")
+    assert "[8/8]" in errors
+    table = json.loads((out / "table.json").read_text())
+    assert {row["method"] for row in table["rows"]} == {"bnn", "float"}
+    for row in table["rows"]:
+        chosen = [out / f"{row['method']}-lr{row['lr']:g}-seed{seed}" for seed in (0, 1)]
+        top1 = [json.loads((run / "summary.json").read_text())["test_top1"] for run in chosen]
+        assert row["top1"] == pytest.approx(statistics.mean(top1))
+        assert row["spread"] == pytest.approx(statistics.stdev(top1))
+        held = {}
+        for lr in ("0.1", "0.02"):
+            each = [records(out / f"{row['method']}-lr{lr}-seed{seed}", "epoch")[-1] for seed in (0, 1)]
+            held[float(lr)] = statistics.mean(record["held_out_top1"] for record in each)
+        assert held[row["lr"]] == max(held.values())  # chosen on held-out images, not on test images
+    by_method = {row["method"]: row for row in table["rows"]}
+    assert (by_method["bnn"]["weight_bits"], by_method["bnn"]["activation_bits"]) == (1, 1)
+    assert by_method["float"]["bytes"] > 4 * by_method["bnn"]["bytes"]
+    assert [row["top1"] for row in table["rows"]] == sorted((row["top1"] for row in table["rows"]), reverse=True)
+    with (out / "table.csv").open() as file:
+        assert [row["method"] for row in csv.DictReader(file)] == [row["method"] for row in table["rows"]]
+    for text in (output, (out / "table.md").read_text()):
+        for row in table["rows"]:
+            assert f"{row['top1']:.2f} ± {row['spread']:.2f}" in text
+    assert (out / "accuracy-bytes.svg").read_bytes().startswith(b"<?xml")
+    assert (out / "accuracy-bytes.png").read_bytes().startswith(b"\x89PNG")
+
+    # Everything is there: neither --resume nor the same command trains again.
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/last.safetensors")}
+    assert len(before) == 8
+    output, _ = compared("--resume", str(out), "--json")
+    assert json.loads(output)["rows"] == table["rows"]
+    compared(*words, out=out)
+    assert before == {path: path.stat().st_mtime_ns for path in out.glob("*/last.safetensors")}
+
+
+def wait_for(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+EIGHT = [*TINY, "--epochs", "8", "--checkpoint-steps", "2", "--methods", "bwn,mcn", "--seeds", "0", "--lrs", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    code, whole, errors = command("compare", *EIGHT, "--json", "--out", str(tmp_path_factory.mktemp("whole")))
+    assert code == 0, errors
+    return json.loads(whole)["rows"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_it_goes_on_to_the_same_table(number, tmp_path, uninterrupted, compared):
+    process = start("compare", *EIGHT, "--out", str(tmp_path))
+    wait_for(lambda: any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")))
+    workers = list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+    assert workers
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "stopped and saved; go on with: onebit compare --resume" in errors
+    wait_for(lambda: not any(map(is_alive, workers)))  # they do not outlive it
+
+    output, errors = compared("--resume", str(tmp_path), "--json", "--quiet")
+    assert errors == ""
+    rows = json.loads(output)["rows"]
+    assert [row | {"minutes": 0} for row in rows] == [row | {"minutes": 0} for row in uninterrupted]
+
+
+def test_a_method_that_diverges_is_said_and_does_not_stop_the_others(tmp_path, compared):
+    out = tmp_path / "c"
+    words = [*TINY, "--methods", "float", "--seeds", "0", "--lrs", "0.05,1e30"]
+    _, errors = compared(*words, out=out)
+    assert "float-lr1e+30-seed0 failed: stopped at step" in errors
+    table = json.loads((out / "table.json").read_text())
+    assert [(row["method"], row["lr"], row["failed"]) for row in table["rows"]] == [("float", 0.05, 1)]
+    assert not table["finished"]
+    assert [failure["run"] for failure in table["failures"]] == ["float-lr1e+30-seed0"]
+    _, errors = compared(*words, out=out)  # it would diverge again: not tried again
+    assert "2 of them done before" in errors
+
+    _, errors = compared(
+        *TINY, "--methods", "float", "--seeds", "0", "--lrs", "1e30", out=tmp_path / "none", code=1
+    )
+    assert "failed: stopped at step" in errors
+
+
+def test_two_at_once_are_refused(tmp_path):
+    out = tmp_path / "c"
+    words = [*TINY, "--epochs", "20", "--methods", "bwn", "--seeds", "0", "--lrs", "0.1", "--out", str(out)]
+    first = start("compare", *words)
+    try:
+        wait_for(lambda: any(out.glob("*/metrics.jsonl")))
+        code, _, errors = command("compare", *words)
+        assert (code, errors) == (2, f"onebit compare: {out}: another process is at work on this comparison\n")
+    finally:
+        first.terminate()
+        first.communicate(timeout=60)
+    assert first.returncode == 143
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    words = [
+        "train",
+        "--recipe",
+        "digits-pcnn22",
+        "--width",
+        "2",
+        "--epochs",
+        "500",
+        "--out",
+        str(tmp_path),
+        "--quiet",
+    ]
+    worker = subprocess.Popen([sys.executable, "-m", "onebit.comparison.worker", *words], stdin=subprocess.PIPE)
+    wait_for(lambda: (tmp_path / "metrics.jsonl").exists() and (tmp_path / "metrics.jsonl").stat().st_size)
+    worker.stdin.close()
+    assert worker.wait(timeout=60) == 143
+    assert (tmp_path / "last.safetensors").exists()
+
+
+def test_all_methods_but_those_that_do_not_take_the_activations():
+    everyone, out = parse_contestants(["all"], Config())
+    assert [contestant.method for contestant in everyone] == list(METHODS)
+    assert out == []
+    signs, out = parse_contestants(["all"], Config(activation_bits=1))
+    assert {contestant.method for contestant in signs} == {"pcnn", "bnn", "xnor", "abc", "bireal", "float"}
+    assert "dorefa" in out
+
+
+def test_equal_terms():
+    """Of one lr and seed the runs differ in nothing but the method."""
+    base = resolve("cifar10-pcnn22", "cpu", {})
+    contestants, _ = parse_contestants(["all"], base)
+    plan = Plan(contestants=contestants, lrs=(0.1, 0.3), seeds=(0, 1))
+    planned = runs(plan, base)
+    assert len(planned) == len(METHODS) * 4 == len({run.name for run in planned})
+    for run in planned:
+        expected = base.model_dump() | {
+            "method": run.contestant.method, "lr": run.lr, "seed": run.seed, "lr_w": pytest.approx(run.lr / 10)
+        }  # fmt: skip
+        assert run.config.model_dump() == expected
+
+
+def test_a_float_net_gets_as_many_epochs_as_two_stages():
+    base = resolve("imagenet-pcnn-resnet18-w1a1", "paper", {})
+    contestants, _ = parse_contestants(["all"], base)
+    plan = Plan(contestants=contestants, lrs=(0.1,), seeds=(0,))
+    planned = {run.contestant.method: run.config for run in runs(plan, base)}
+    assert planned["bnn"].two_stage
+    assert (planned["float"].epochs, planned["float"].milestones) == (120, (40, 80))
+    assert not planned["float"].two_stage
+
+
+def test_variants():
+    words = _words(["pcnn:projections=4,width=4,bnn", "dorefa:activation_bits=2", " abc:weight_bases=3 "])
+    assert words == ["pcnn:projections=4,width=4", "bnn", "dorefa:activation_bits=2", "abc:weight_bases=3"]
+    contestants, _ = parse_contestants(words, Config())
+    planned = runs(Plan(contestants=contestants, lrs=(0.1,), seeds=(3,)), Config(width=16))
+    assert [(run.config.width, run.config.projections) for run in planned] == [(4, 4), (16, 1), (16, 1), (16, 1)]
+    assert [run.config.activation_bits for run in planned] == [None, None, 2, None]
+    assert planned[0].name == "pcnn-projections4-width4-lr0.1-seed3"
+    assert planned[0].contestant.label == "pcnn:projections=4,width=4"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "pcnn,xnornet"], "--method xnornet: did you mean xnor? use one of pcnn"),
+        (["--methods", "pcnn,pcnn"], "--methods: pcnn is named twice"),
+        (["--methods", "pcnn:rank=3"], "after the colon use key=value, with keys width, projections"),
+        (["--methods", "bnn:lam=3"], "bnn:lam=3: lam=3.0: method 'bnn' does not take it; it takes activation_bits"),
+        (["--methods", "dorefa:activation_bits=9"], "--activation-bits 9: use 1, 2, 3"),
+        (["--methods", "bwn", "--activation-bits", "1"], "bwn: activation_bits=1: BwnConv2d takes 32"),
+        (["--seeds", "0,0"], "--seeds 0,0: a number comes twice"),
+        (["--seeds", "a"], "--seeds a: use whole numbers from 0, with commas"),
+        (["--seeds", "-1"], "--seeds -1: use whole numbers"),
+        (["--lrs", "0"], "--lrs 0: use numbers above 0, with commas"),
+        (["--lrs", "nan"], "--lrs nan: use numbers above 0"),
+        (["--lrs", ","], "--lrs ,: use numbers above 0"),
+        (["--lr", "0.1"], "there is no --lr; did you mean --lrs?"),
+        (["--method", "bnn"], "there is no --method; did you mean --methods?"),
+        (["--jobs", "0"], "--jobs 0: use at least 1"),
+        (["--hold-out", "0"], "--hold-out 0: without held-out images a learning rate can't be chosen"),
+        (["--resume", "/nowhere"], "/nowhere: holds no comparison that could be resumed"),
+        (["--resume", "x", "--epochs", "3"], "--epochs: a comparison that is resumed stays as it is"),
+        (["--resume", "x", "--seeds", "3"], "--seeds: a comparison that is resumed stays as it is"),
+        (["--data", "cifar10", "--data-dir", "/etc/hostname"], "/etc/hostname"),
+        (["--recipe", "nothing"], "--recipe nothing: no such recipe"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_code_2(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output, errors = call(capsys, "compare", *words)
+    assert (code, output) == (2, "")
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not list(tmp_path.glob("compare/*/*/metrics.jsonl"))
+
+
+def test_another_comparison_in_the_folder_is_refused(tmp_path, capsys, compared):
+    (tmp_path / "plan.json").write_text('{"format": 1, "contestants": [], "lrs": [1], "seeds": [0]}')
+    code, _, errors = call(capsys, "compare", "--resume", str(tmp_path))
+    assert (code, "not a plan that this version writes" in errors) == (2, True)
+    compared(*TINY, "--methods", "bwn", "--seeds", "0", "--lrs", "0.1", out=tmp_path / "c")
+    code, _, errors = call(capsys, "compare", "--methods", "bwn", "--out", str(tmp_path / "c"))
+    assert (code, "holds another comparison: --resume" in errors) == (2, True)
+
+
+def row(method, **more):
+    return Row(**{
+        "method": method, "weight_bits": 1, "activation_bits": 32, "parameters": 1000, "bytes": 200, "top1": 50.0,
+        "spread": None, "seeds": 1, "lr": 0.1, "minutes": 1.0, "failed": 0,
+    } | more)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_pictures_of_any_table(count):
+    """All points in one place is the usual case: as many bits for most methods."""
+    table = [row(f"method{n}", activation_bits=(1, 4, 32)[n % 3], spread=n / 10 or None) for n in range(count)]
+    svg = plot(table, "a title", "svg").decode()
+    assert svg.count("method") >= count  # a label each
+    assert plot([*table, row("float", weight_bits=32, bytes=10**7)], "t", "png")[:4] == b"\x89PNG"
+
+
+def test_a_single_seed_has_no_spread():
+    text = as_markdown([row("bnn"), row("pcnn", spread=1.234)], "title")
+    assert "| bnn | 1/32 | 1,000 | 200 | 50.00 | 0.1 | 1.00 |" in text
+    assert "50.00 ± 1.23" in text
+
+
+def test_a_plan_is_checked_before_anything_is_trained():
+    contestants, _ = parse_contestants(["mcn:num_intermediate=3"], Config())
+    plan = Plan(contestants=contestants, lrs=(0.1,), seeds=(0,))
+    with pytest.raises(UserError, match="mcn:num_intermediate=3"):
+        runs(plan, Config())
