@@ -13,8 +13,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: $(READY)  ## train a small 1-bit net and its float twin on real images, side by side
 	$(BIN)/onebit demo
 
+# One process a core, at most four: most of the time goes into the starts of the processes that are tested.
 test: $(READY)  ## all tests but the slow ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-slow: $(READY)  ## the slow tests
 	$(BIN)/python -m pytest -m slow
@@ -28,8 +29,9 @@ format: $(READY)  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## what the projection and the data cost in training
+bench: $(READY)  ## what the projection, the other methods and the data cost in training
 	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/input_pipeline.py
 
 clean:  ## remove the environment and caches

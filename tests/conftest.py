@@ -14,6 +14,11 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "onebit"))
 
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, each with threads for all cores, they would be slower
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     """Every test starts from the same random state, alone or in company."""

@@ -180,7 +180,9 @@ def test_a_worker_ends_with_its_parent(tmp_path):
         str(tmp_path),
         "--quiet",
     ]
-    worker = subprocess.Popen([sys.executable, "-m", "onebit.comparison.worker", *words], stdin=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "onebit.commands.compare_worker", *words], stdin=subprocess.PIPE
+    )
     wait_for(lambda: (tmp_path / "metrics.jsonl").exists() and (tmp_path / "metrics.jsonl").stat().st_size)
     worker.stdin.close()
     assert worker.wait(timeout=60) == 143

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import foreign_nets
+from onebit.commands import compare, make_parser, train
 from onebit.commands import eval as evaluation
-from onebit.commands import make_parser, train
+from onebit.comparison.plan import parse_contestants
 from onebit.training.recipes import resolve
 
 ROOT = Path(__file__).parent.parent
@@ -35,20 +36,22 @@ def test_there_are_blocks():
 
 
 def commands():
-    """The lines of `onebit train` and `onebit eval` in the documents and in --help."""
-    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/training.md")]
-    texts += [train.EXAMPLES, evaluation.EXAMPLES]
+    """The lines of `onebit train`, `eval` and `compare` in the documents and in --help."""
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/training.md", "docs/comparing.md")]
+    texts += [train.EXAMPLES, evaluation.EXAMPLES, compare.EXAMPLES]
     lines = [line.split("onebit ", 1)[1] for text in texts for line in text.splitlines()
-             if re.match(r"\s*(torchrun .*)?onebit (train|eval) ", line)]  # fmt: skip
+             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare) ", line)]  # fmt: skip
     return [shlex.split(re.split(r"\s{2,}(?=[a-zA-Z])", line, maxsplit=1)[0], comments=True) for line in lines]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_a_command_of_the_documents_is_a_right_one(words):
     arguments = make_parser(words[0]).parse_args(words)
-    if words[0] == "train":
-        resolve(arguments.recipe, arguments.budget, train.config_flags(arguments))
+    if words[0] in {"train", "compare"}:
+        base = resolve(arguments.recipe, arguments.budget, train.config_flags(arguments))
+    if words[0] == "compare":
+        parse_contestants(compare._words(arguments.methods or ["all"]), base)
 
 
 def test_there_are_commands():
-    assert len(commands()) > 12
+    assert len(commands()) > 20

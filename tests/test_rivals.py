@@ -249,6 +249,29 @@ def test_a_closure_is_followed_by_the_clip():
     assert layer.weight.abs().max() == 1
 
 
+@pytest.mark.parametrize("method", ["bnn", "mcn"])
+def test_a_grad_scaler_need_not_be_known(method):
+    """What rivals do at the step does not depend on the scale; a step that is skipped clips nothing."""
+    x, found = torch.randn(2, 4, 5, 5, dtype=torch.float64), []
+    for scaler in (torch.amp.GradScaler("cpu", init_scale=1024.0), torch.amp.GradScaler("cpu", enabled=False)):
+        layer = made(method)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        onebit.discrete_backprop(layer, optimizer)
+        scaler.scale(layer(x).square().mean()).backward()
+        scaler.step(optimizer)
+        found.append([p.detach().clone() for p in layer.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+    layer = made("bnn")
+    put(layer.weight, np.full(layer.weight.shape, 7.0))
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    onebit.discrete_backprop(layer, optimizer)
+    scaler.scale(layer(x).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    assert layer.weight.min() == 7
+
+
 def test_frozen_weights_and_those_of_another_optimizer_are_left_alone():
     one, other, frozen = (made("binaryconnect", bias=True) for _ in range(3))
     frozen.weight.requires_grad_(requires_grad=False)

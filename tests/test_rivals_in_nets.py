@@ -239,6 +239,13 @@ def test_a_rival_in_two_stages(method, tmp_path):
     assert (first.spec.net.activation_bits, last.spec.net.activation_bits) == (32, 1)
 
 
+def test_a_rival_goes_on_from_its_own_weights(tmp_path):
+    for bits in (32, 1):  # with and without the parameters that belong to 1-bit inputs
+        start = {"method": "abc", "activation_bits": bits, "epochs": 1}
+        small_run(tmp_path / f"first{bits}", **start)
+        small_run(tmp_path / f"second{bits}", **start, initial_checkpoint=str(tmp_path / f"first{bits}"))
+
+
 def test_a_float_net_of_other_width_is_refused(tmp_path):
     small_run(tmp_path / "float", method="float", epochs=1, width=4)
     with pytest.raises(UserError, match=r"has blocks.0.conv1.weight as \[4, 4, 3, 3\]"):

@@ -190,11 +190,11 @@ class DiscreteBackprop:
         return closure_with_projection_loss
 
     def _join(self, optimizer: Optimizer) -> Tensor:
-        if self.scaler is None and _inside_grad_scaler_step():
-            raise RuntimeError(f"optimizer.step() was called by a GradScaler. {_HOW_SCALED}")
         lr = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         waiting = waiting_layers(self.model, self.process_group)
         due = [Due(name, layer, lr[id(layer.C)], group) for name, layer, group in waiting if id(layer.C) in lr]
+        if due and self.scaler is None and _inside_grad_scaler_step():
+            raise RuntimeError(f"optimizer.step() was called by a GradScaler. {_HOW_SCALED}")
         # A fused optimizer unscales inside its kernel: until then .grad is scaled, and L_P's part must be too.
         # It also gets called when there was an overflow, and then changes nothing.
         grad_scale = getattr(optimizer, "grad_scale", None)

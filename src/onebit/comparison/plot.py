@@ -55,9 +55,13 @@ def _label(axes: Axes, table: Sequence[Row]) -> None:
     """Names in a column beside the axes, in the order of the points, with a line to each: they never overlap."""
     low, high = axes.get_ylim()
     step = (high - low) / max(20, len(table))
-    at = high
-    for row in sorted(table, key=lambda row: -row.top1):
-        at = min(row.top1, at - step)
+    ordered = sorted(table, key=lambda row: row.top1)
+    places = [row.top1 for row in ordered]
+    for i in reversed(range(len(places))):  # down from the top, each below the last
+        places[i] = min(places[i], high - step / 2 if i + 1 == len(places) else places[i + 1] - step)
+    for i in range(len(places)):  # and up again from the bottom, as far as needed
+        places[i] = max(places[i], low if i == 0 else places[i - 1] + step)
+    for row, at in zip(ordered, places, strict=True):
         colour, _ = KINDS[_kind(row)]
         axes.annotate(
             row.method,

@@ -90,7 +90,7 @@ def _start(folder: Path, run: Run) -> Process:
     words = ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume", "--quiet"]
     with (where / "output.txt").open("wb") as output:
         popen = subprocess.Popen(  # noqa: S603 our own interpreter and module; no shell
-            [sys.executable, "-m", "onebit.comparison.worker", *words],
+            [sys.executable, "-m", "onebit.commands.compare_worker", *words],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 Count = Annotated[int, Field(ge=1)]
 Width = Annotated[int, Field(ge=1, le=4096)]
 Levels = Annotated[int, Field(ge=2, le=65536)]
+Bases = Annotated[int, Field(ge=1, le=64)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -77,8 +78,8 @@ class Net(BaseModel):
         None, description="pcnn: number of quantisation levels (2), or the levels"
     )
     scale_map: bool | None = Field(None, description="xnor: scale outputs by the size of their inputs")
-    weight_bases: Width | None = Field(None, description="abc: 1-bit weights that a weight is made of (1)")
-    activation_bases: Width | None = Field(
+    weight_bases: Bases | None = Field(None, description="abc: 1-bit weights that a weight is made of (1)")
+    activation_bases: Bases | None = Field(
         None, description="abc: 1-bit activations that an activation is made of (1)"
     )
     theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-3)")

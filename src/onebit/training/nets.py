@@ -173,7 +173,7 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
         tensors = _kernels_from_float(net, spec, tensors, path)
     own = net.state_dict()
     if weights.spec.net.activation_bits == 32:  # it has no parameters of 1-bit inputs: they stay new
-        tensors = {name: own[name] for name in _of_inputs(net)} | tensors
+        tensors = {name: own[name] for name in _of_inputs(net) if name in own} | tensors
     for name, tensor in own.items():
         if name not in tensors or tensors[name].shape != tensor.shape:
             what = f"has no {name}" if name not in tensors else f"has {name} as {list(tensors[name].shape)}"

@@ -1,6 +1,6 @@
 """A process that trains one run of a comparison: `onebit train`, but it does not outlive who started it.
 
-    python -m onebit.comparison.worker train --recipe CONFIG --out RUN --resume --quiet
+    python -m onebit.commands.compare_worker train --recipe CONFIG --out RUN --resume --quiet
 
 Its standard input is a pipe that closes when the comparison ends, in whatever way: then the run is saved and stops.
 """
