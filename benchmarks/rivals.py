@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make_step(batch: int, method: str, options: dict[str, Any], channels_last: bool) -> Callable[[], float]:
+def make_step(batch: int, method: str, options: dict[str, Any], channels_last: bool = False) -> Callable[[], float]:
     """A function that takes one training step and returns its seconds."""
     torch.manual_seed(0)
     net = onebit.models.wrn22(**{"width": 16, "method": method, **options})

@@ -18,28 +18,9 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
 import onebit
-
-
-def make_step(batch: int, num_projections: int, method: str, activation_bits: int) -> Callable[[], float]:
-    """A function that takes one training step and returns its seconds."""
-    torch.manual_seed(0)
-    net = onebit.models.wrn22(16, num_projections, method, activation_bits)
-    groups = onebit.parameter_groups(net, lr=0.1, weight_decay=5e-4)
-    optimizer = torch.optim.SGD(groups, momentum=0.9, nesterov=True)
-    onebit.discrete_backprop(net, optimizer)
-    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
-
-    def step() -> float:
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        F.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-        return time.perf_counter() - start
-
-    return step
+from rivals import make_step
 
 
 def make_own_work(num_projections: int) -> Callable[[], float]:
@@ -91,11 +72,14 @@ def main() -> None:
     nets = {"nn.Conv2d": ("float", 32), "PCNN J=1 W1A32": ("pcnn", 32), "PCNN J=1 W1A1": ("pcnn", 1)}
     compare(
         "WRN-22, i = 16: a training step",
-        {name: make_step(batch, 1, *net) for name, net in nets.items()},
+        {name: make_step(batch, method, {"activation_bits": bits}) for name, (method, bits) in nets.items()},
         rounds,
     )
     nets = {"nn.Conv2d": ("float", 32), "PCNN J=4 W1A32": ("pcnn", 32)}
-    steps = {name: make_step(batch, 4, *net) for name, net in nets.items()}
+    steps = {
+        name: make_step(batch, method, {"activation_bits": bits, "num_projections": 4})
+        for name, (method, bits) in nets.items()
+    }
     ratios = compare(
         "WRN-22, i = 16, J = 4 (tensors 64 wide): a training step",
         steps | {"the projection alone": make_own_work(4)},

@@ -86,6 +86,10 @@ class QuantizedConv2d(nn.Module):
         self.activation_bits = activation_bits
         made = nn.Parameter(torch.empty(out_channels, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", made)
+        self._make_parameters(device, dtype)
+
+    def _make_parameters(self, device: Any, dtype: Any) -> None:
+        """For subclasses without options, which then need no __init__ of their own."""
 
     def quantized_weight(self) -> Tensor:
         """The weight of the convolution, (out_channels, in_channels / groups, k, k), differentiable."""
@@ -157,37 +161,10 @@ class QuantizedConv2d(nn.Module):
 class LatentConv2d(QuantizedConv2d):
     """Keeps a full-precision `weight` of the shape of `nn.Conv2d`'s: the W of the formulas, which learns."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | str = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = False,
-        padding_mode: str = "zeros",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        activation_bits: int | None = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-            activation_bits=activation_bits,
-        )
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
+    weight: nn.Parameter
+
+    def _make_parameters(self, device: Any, dtype: Any) -> None:
+        shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         reset_like_conv(self.weight, self.bias)
 
