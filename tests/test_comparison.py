@@ -9,18 +9,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from onebit.commands.compare import _words
 from onebit.comparison.plan import Plan, parse_contestants, runs
 from onebit.comparison.plot import plot
-from onebit.comparison.table import Row, as_markdown
+from onebit.comparison.running import Process, _outcome, failure_of
+from onebit.comparison.table import Row, as_markdown, at_the_edge, rows
+from onebit.counting import Storage
 from onebit.errors import UserError
 from onebit.methods import METHODS
 from onebit.training.config import Config
 from onebit.training.recipes import resolve
-from training_runs import call, command, records, start
+from onebit.training.runfolder import RunFolder
+from training_runs import call, command, start
 
 TINY = [
     "--width",
@@ -66,9 +70,13 @@ def test_one_table_for_all_runs(tmp_path, compared):
         assert row["spread"] == pytest.approx(statistics.stdev(top1))
         held = {}
         for lr in ("0.1", "0.02"):
-            each = [records(out / f"{row['method']}-lr{lr}-seed{seed}", "epoch")[-1] for seed in (0, 1)]
-            held[float(lr)] = statistics.mean(record["held_out_top1"] for record in each)
+            folders = [out / f"{row['method']}-lr{lr}-seed{seed}" for seed in (0, 1)]
+            each = [json.loads((run / "summary.json").read_text())["held_out_top1"] for run in folders]
+            held[float(lr)] = statistics.mean(each)
         assert held[row["lr"]] == max(held.values())  # chosen on held-out images, not on test images
+        told = {point["lr"]: point for point in table["grid"] if point["method"] == row["method"]}
+        assert {lr: point["held_out_top1"] for lr, point in told.items()} == pytest.approx(held)
+        assert told[row["lr"]]["top1"] == pytest.approx(row["top1"])
     by_method = {row["method"]: row for row in table["rows"]}
     assert (by_method["bnn"]["weight_bits"], by_method["bnn"]["activation_bits"]) == (1, 1)
     assert by_method["float"]["bytes"] > 4 * by_method["bnn"]["bytes"]
@@ -105,12 +113,24 @@ def is_alive(pid):
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-EIGHT = [*TINY, "--epochs", "8", "--checkpoint-steps", "2", "--methods", "bwn,mcn", "--seeds", "0", "--lrs", "0.1"]
+LONGER = [
+    *TINY,
+    "--epochs",
+    "30",
+    "--checkpoint-steps",
+    "2",
+    "--methods",
+    "bwn,mcn",
+    "--seeds",
+    "0",
+    "--lrs",
+    "0.1",
+]
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    code, whole, errors = command("compare", *EIGHT, "--json", "--out", str(tmp_path_factory.mktemp("whole")))
+    code, whole, errors = command("compare", *LONGER, "--json", "--out", str(tmp_path_factory.mktemp("whole")))
     assert code == 0, errors
     return json.loads(whole)["rows"]
 
@@ -118,7 +138,7 @@ def uninterrupted(tmp_path_factory):
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_it_goes_on_to_the_same_table(number, tmp_path, uninterrupted, compared):
-    process = start("compare", *EIGHT, "--out", str(tmp_path))
+    process = start("compare", *LONGER, "--out", str(tmp_path))
     wait_for(lambda: any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")))
     workers = list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
     assert workers
@@ -128,6 +148,8 @@ def test_interrupted_it_goes_on_to_the_same_table(number, tmp_path, uninterrupte
         assert process.returncode == 130
         assert "stopped and saved; go on with: onebit compare --resume" in errors
     wait_for(lambda: not any(map(is_alive, workers)))  # they do not outlive it
+    assert not list(tmp_path.glob("*/summary.json"))  # nor do they finish first
+    assert list(tmp_path.glob("*/last.safetensors"))
 
     output, errors = compared("--resume", str(tmp_path), "--json", "--quiet")
     assert errors == ""
@@ -142,15 +164,22 @@ def test_a_method_that_diverges_is_said_and_does_not_stop_the_others(tmp_path, c
     assert "float-lr1e+30-seed0 failed: stopped at step" in errors
     table = json.loads((out / "table.json").read_text())
     assert [(row["method"], row["lr"], row["failed"]) for row in table["rows"]] == [("float", 0.05, 1)]
-    assert not table["finished"]
+    assert table["finished"]  # nothing is left to do
+    assert [(point["lr"], point["finished"], point["top1"] is None) for point in table["grid"]] == [
+        (0.05, 1, False),
+        (1e30, 0, True),
+    ]
     assert [failure["run"] for failure in table["failures"]] == ["float-lr1e+30-seed0"]
     _, errors = compared(*words, out=out)  # it would diverge again: not tried again
     assert "2 of them done before" in errors
 
-    _, errors = compared(
-        *TINY, "--methods", "float", "--seeds", "0", "--lrs", "1e30", out=tmp_path / "none", code=1
-    )
-    assert "failed: stopped at step" in errors
+    none = tmp_path / "none"
+    output, errors = compared(*TINY, "--methods", "float", "--seeds", "0", "--lrs", "1e30", out=none, code=1)
+    assert errors.count("failed: stopped at step") == 1
+    assert "--lr " not in errors  # advice for a single run
+    assert "failed" in output
+    assert "failed" in (none / "table.md").read_text()
+    assert not (none / "accuracy-bytes.svg").exists()
 
 
 def test_two_at_once_are_refused(tmp_path):
@@ -159,12 +188,14 @@ def test_two_at_once_are_refused(tmp_path):
     first = start("compare", *words)
     try:
         wait_for(lambda: any(out.glob("*/metrics.jsonl")))
+        assert RunFolder(out / "bwn-lr0.1-seed0").is_busy()
         code, _, errors = command("compare", *words)
         assert (code, errors) == (2, f"onebit compare: {out}: another process is at work on this comparison\n")
     finally:
         first.terminate()
         first.communicate(timeout=60)
     assert first.returncode == 143
+    assert not RunFolder(out / "bwn-lr0.1-seed0").is_busy()
 
 
 def test_a_worker_ends_with_its_parent(tmp_path):
@@ -185,7 +216,10 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     )
     wait_for(lambda: (tmp_path / "metrics.jsonl").exists() and (tmp_path / "metrics.jsonl").stat().st_size)
     worker.stdin.close()
-    assert worker.wait(timeout=60) == 143
+    try:
+        assert worker.wait(timeout=60) == 143
+    finally:
+        worker.kill()
     assert (tmp_path / "last.safetensors").exists()
 
 
@@ -213,7 +247,7 @@ def test_equal_terms():
 
 
 def test_a_float_net_gets_as_many_epochs_as_two_stages():
-    base = resolve("imagenet-pcnn-resnet18-w1a1", "paper", {})
+    base = resolve("imagenet-pcnn-resnet18-w1a1", "paper", {"stage2_epochs": 60, "stage2_lr": 0.02})
     contestants, _ = parse_contestants(["all"], base)
     plan = Plan(contestants=contestants, lrs=(0.1,), seeds=(0,))
     planned = {run.contestant.method: run.config for run in runs(plan, base)}
@@ -222,9 +256,83 @@ def test_a_float_net_gets_as_many_epochs_as_two_stages():
     assert not planned["float"].two_stage
 
 
+def test_rates_that_hang_on_the_learning_rate_keep_their_ratio():
+    base = resolve(
+        None, "paper", {"activation_bits": 1, "two_stage": True, "lr": 0.1, "lr_w": 0.02, "stage2_lr": 0.04}
+    )
+    contestants, _ = parse_contestants(["pcnn"], base)
+    (run,) = runs(Plan(contestants=contestants, lrs=(0.3,), seeds=(0,)), base)
+    assert (run.config.lr_w, run.config.stage2_lr) == (pytest.approx(0.06), pytest.approx(0.12))
+
+
+def fake_runs(folder, scores, monkeypatch):
+    """Finished runs by (lr, seed): held-out and test accuracy and seconds; None for one that failed for good."""
+    contestants, _ = parse_contestants(["bnn"], Config())
+    lrs, seeds = (tuple(sorted(set(numbers))) for numbers in zip(*scores, strict=True))
+    plan = Plan(contestants=contestants, lrs=lrs, seeds=seeds)
+    planned = runs(plan, Config())
+    for run in planned:
+        (folder / run.name).mkdir()
+        score = scores[run.lr, run.seed]
+        if score is None:
+            (folder / run.name / "error.txt").write_text("stopped at step 3")
+        else:
+            summary = dict(zip(("held_out_top1", "test_top1", "training_seconds"), score, strict=True))
+            (folder / run.name / "summary.json").write_text(json.dumps(summary))
+    monkeypatch.setattr("onebit.comparison.table._counted", lambda *_: (Storage(10, 8, 2), (1, 1)))
+    return rows(folder, plan, planned)
+
+
+def test_the_rate_is_chosen_on_held_out_images_among_those_that_do_for_all_seeds(tmp_path, monkeypatch):
+    scores = {
+        (0.1, 0): (60, 50, 60), (0.1, 1): (70, 54, 120),  # the best of those without a failure
+        (0.3, 0): (50, 99, 1), (0.3, 1): (60, 99, 1),  # best on test images only
+        (1.0, 0): (99, 90, 1), (1.0, 1): None,
+    }  # fmt: skip
+    (found,) = fake_runs(tmp_path, scores, monkeypatch)
+    assert (found.lr, found.top1, found.seeds, found.failed) == (0.1, 52, 2, 1)
+    assert found.spread == pytest.approx(8**0.5)
+    assert found.minutes == 1.5
+    assert (found.parameters, found.bytes, found.weight_bits) == (10, 9, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "why", "is_remembered"),
+    [
+        (
+            2,
+            "onebit train: stopped at step 7: the loss is nan. Use a smaller --lr",
+            "stopped at step 7: the loss",
+            True,
+        ),
+        (2, "onebit train: RUN: another process is training there", "RUN: another process", False),
+        (1, "onebit train: no space left on the disk", "no space left", False),
+        (-9, "", "ended by signal 9", False),
+        (3, "", "ended with code 3", False),
+        (0, "", None, False),
+    ],
+)
+def test_only_what_would_fail_again_is_remembered(code, output, why, is_remembered, tmp_path):
+    contestants, _ = parse_contestants(["bnn"], Config())
+    (run,) = runs(Plan(contestants=contestants, lrs=(0.1,), seeds=(0,)), Config())
+    (tmp_path / run.name).mkdir()
+    (tmp_path / run.name / "output.txt").write_text(output + "\n")
+    failure = _outcome(tmp_path, Process(run, SimpleNamespace(returncode=code, stdin=None)), interrupted=False)
+    assert (failure is None) == (why is None)
+    assert why is None or why in failure.why
+    assert (failure_of(tmp_path, run) is not None) == is_remembered
+
+
+def test_two_rates_do_not_share_a_folder():
+    contestants, _ = parse_contestants(["bnn"], Config())
+    plan = Plan(contestants=contestants, lrs=(0.12345671, 0.12345672, 1.0), seeds=(0,))
+    names = [run.name for run in runs(plan, Config())]
+    assert names == ["bnn-lr0.12345671-seed0", "bnn-lr0.12345672-seed0", "bnn-lr1-seed0"]
+
+
 def test_variants():
-    words = _words(["pcnn:projections=4,width=4,bnn", "dorefa:activation_bits=2", " abc:weight_bases=3 "])
-    assert words == ["pcnn:projections=4,width=4", "bnn", "dorefa:activation_bits=2", "abc:weight_bases=3"]
+    words = _words(["pcnn:J=4, width=4,bnn", "dorefa:activation_bits=2", " abc:weight_bases=3 "])
+    assert words == ["pcnn:J=4,width=4", "bnn", "dorefa:activation_bits=2", "abc:weight_bases=3"]
     contestants, _ = parse_contestants(words, Config())
     planned = runs(Plan(contestants=contestants, lrs=(0.1,), seeds=(3,)), Config(width=16))
     assert [(run.config.width, run.config.projections) for run in planned] == [(4, 4), (16, 1), (16, 1), (16, 1)]
@@ -236,12 +344,21 @@ def test_variants():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--methods", "pcnn,xnornet"], "--method xnornet: did you mean xnor? use one of pcnn"),
+        (["--methods", "pcnn,xnornet"], "--methods xnornet: did you mean xnor? use some of pcnn"),
         (["--methods", "pcnn,pcnn"], "--methods: pcnn is named twice"),
-        (["--methods", "pcnn:rank=3"], "after the colon use key=value, with keys width, projections"),
-        (["--methods", "bnn:lam=3"], "bnn:lam=3: lam=3.0: method 'bnn' does not take it; it takes activation_bits"),
+        (["--methods", "XNOR"], "--methods XNOR: did you mean xnor?"),
+        (["--methods", ""], "--methods: name at least one of pcnn"),
+        (["--methods", "pcnn", "pcnn:projections=1"], "pcnn and pcnn:projections=1 are the same net"),
+        (["--methods", "pcnn:width=2,width=4"], "--methods pcnn:width=2,width=4: width comes twice"),
+        (["--resume", "x", "--budget", "smoke"], "--budget: a comparison that is resumed stays as it is"),
+        (["--methods", "pcnn:rank=3"], "after the colon use key=value,...; pcnn has width, projections"),
+        (["--methods", "abc", "--lam", "3"], "abc: lam=3.0: method 'abc' does not take it"),
+        (["--recipe", "cifar10-pcnn22-j4"], "Give it to one alone: --methods 'pcnn:projections=...'"),
+        (["--methods", "bwn", "--limit-images", "5"], "--batch-size 128: there are only 5 training images"),
+        (["--methods", "bwn", "--two-stage"], "two_stage: the second stage inserts signs: use --activation-bits 1"),
+        (["--methods", "bnn:lam=3"], "after the colon use key=value,...; bnn has width, activation_bits"),
         (["--methods", "dorefa:activation_bits=9"], "--activation-bits 9: use 1, 2, 3"),
-        (["--methods", "bwn", "--activation-bits", "1"], "bwn: activation_bits=1: BwnConv2d takes 32"),
+        (["--methods", "bwn", "--activation-bits", "1"], "bwn: activation_bits=1: method 'bwn' takes 32"),
         (["--seeds", "0,0"], "--seeds 0,0: a number comes twice"),
         (["--seeds", "a"], "--seeds a: use whole numbers from 0, with commas"),
         (["--seeds", "-1"], "--seeds -1: use whole numbers"),
@@ -251,7 +368,7 @@ def test_variants():
         (["--lr", "0.1"], "there is no --lr; did you mean --lrs?"),
         (["--method", "bnn"], "there is no --method; did you mean --methods?"),
         (["--jobs", "0"], "--jobs 0: use at least 1"),
-        (["--hold-out", "0"], "--hold-out 0: without held-out images a learning rate can't be chosen"),
+        (["--hold-out", "0"], "--hold-out 0: without held-out images no learning rate can be chosen"),
         (["--resume", "/nowhere"], "/nowhere: holds no comparison that could be resumed"),
         (["--resume", "x", "--epochs", "3"], "--epochs: a comparison that is resumed stays as it is"),
         (["--resume", "x", "--seeds", "3"], "--seeds: a comparison that is resumed stays as it is"),
@@ -266,7 +383,7 @@ def test_a_mistake_is_one_line_and_code_2(words, message, tmp_path, capsys, monk
     assert (code, output) == (2, "")
     assert message in errors
     assert errors.count("\n") == 1
-    assert not list(tmp_path.glob("compare/*/*/metrics.jsonl"))
+    assert list(tmp_path.iterdir()) == []  # what is refused leaves nothing behind
 
 
 def test_another_comparison_in_the_folder_is_refused(tmp_path, capsys, compared):
@@ -295,13 +412,32 @@ def test_pictures_of_any_table(count):
 
 
 def test_a_single_seed_has_no_spread():
-    text = as_markdown([row("bnn"), row("pcnn", spread=1.234)], "title")
-    assert "| bnn | 1/32 | 1,000 | 200 | 50.00 | 0.1 | 1.00 |" in text
+    text = as_markdown([row("bnn"), row("pcnn", spread=1.234)], ["mcn"], "title")
+    assert "| bnn | 1/32 | 1,000 | 200 | 50.00 | 0.1 | 1.0 |" in text
     assert "50.00 ± 1.23" in text
+    assert "| mcn |  |  |  | failed |" in text
 
 
-def test_a_plan_is_checked_before_anything_is_trained():
-    contestants, _ = parse_contestants(["mcn:num_intermediate=3"], Config())
+def test_what_a_method_does_not_take_is_refused_before_anything_is_trained():
+    with pytest.raises(UserError, match="mcn has width, projections, activation_bits, theta"):
+        parse_contestants(["mcn:num_intermediate=3"], Config())
+    contestants, _ = parse_contestants(["abc:activation_bits=32,activation_bases=2"], Config())
     plan = Plan(contestants=contestants, lrs=(0.1,), seeds=(0,))
-    with pytest.raises(UserError, match="mcn:num_intermediate=3"):
+    with pytest.raises(UserError, match="activation_bases=2: there are none with activation_bits=32"):
         runs(plan, Config())
+
+
+def test_two_stages_by_the_method_s_own_activations(tmp_path, compared):
+    """bnn has sign activations of itself: --two-stage needs no more."""
+    out, _ = compared(
+        *TINY, "--methods", "bnn", "--two-stage", "--seeds", "0", "--lrs", "0.1", "--json", out=tmp_path
+    )
+    assert json.loads(out)["rows"][0]["activation_bits"] == 1
+    assert (tmp_path / "bnn-lr0.1-seed0" / "stage1.safetensors").exists()
+
+
+def test_rates_at_an_end_of_the_grid_are_named():
+    plan = Plan(contestants=({"method": "bnn"},), lrs=(0.1, 0.3, 1.0), seeds=(0,))
+    table = [row("a", lr=0.1), row("b", lr=0.3), row("c", lr=1.0)]
+    assert at_the_edge(table, plan) == ["a", "c"]
+    assert at_the_edge(table, plan.model_copy(update={"lrs": (0.1,)})) == []

@@ -79,7 +79,9 @@ def test_weights_that_are_all_equal(method, constant):
 def test_inputs_and_their_gradients(method):
     for bits in layer_of(method).ACTIVATION_BITS:
         layer = made(method, activation_bits=bits)
-        x = np.concatenate([np.array(EDGES), np.linspace(-1.5, 1.5, 52 - len(EDGES))]).reshape(1, 4, 1, 13)
+        # The halves of DoReFa-Net's grid of 2 bits: 3x = 1/2, 3/2, 5/2 go to the even neighbour.
+        special = [*EDGES, 1 / 6, 5 / 6]
+        x = np.concatenate([np.array(special), np.linspace(-1.5, 1.5, 52 - len(special))]).reshape(1, 4, 1, 13)
         g = np.random.default_rng(2).normal(size=x.shape)
         value, slope = formulas.INPUTS[method](x, bits)
         leaf = torch.from_numpy(x).requires_grad_()
@@ -213,6 +215,23 @@ def test_mcn_takes_its_loss_once():
     assert layer_of("mcn")(4, 4, 3, theta=0).own_loss() is None
 
 
+def test_mcn_with_kernels_that_two_layers_share():
+    """Each layer's loss joins, once; and a layer that was not used has none."""
+    one, two, unused = made("mcn", 4, 4, 3, theta=0.1), made("mcn", 4, 4, 3, theta=0.1), made("mcn", theta=0.1)
+    two.C = one.C
+    model = nn.Sequential(one, two)
+    everything = nn.ModuleList([model, unused])
+    optimizer = torch.optim.SGD(everything.parameters(), lr=0.0)
+    attached = onebit.discrete_backprop(everything, optimizer)
+    model(torch.randn(1, 4, 7, 7, dtype=torch.float64)).sum().backward()
+    before = one.C.grad.clone()
+    optimizer.step()
+    both = [formulas.mcn_loss(one.C.detach().numpy(), layer.M.detach().numpy(), 0.1) for layer in (one, two)]
+    assert_close(attached.projection_loss, sum(loss for loss, _, _ in both))
+    assert_close(one.C.grad, before.numpy() + sum(grad for _, grad, _ in both))
+    assert unused.C.grad is None
+
+
 @pytest.mark.parametrize("method", formulas.STEPS)
 @pytest.mark.parametrize("in_channels", [1, 2, 5])
 def test_weights_are_clipped_and_centred_at_the_step(method, in_channels):
@@ -249,13 +268,15 @@ def test_a_closure_is_followed_by_the_clip():
     assert layer.weight.abs().max() == 1
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("method", ["bnn", "mcn"])
-def test_a_grad_scaler_need_not_be_known(method):
+def test_a_grad_scaler_need_not_be_known(method, fused):
     """What rivals do at the step does not depend on the scale; a step that is skipped clips nothing."""
     x, found = torch.randn(2, 4, 5, 5, dtype=torch.float64), []
+    options = {"theta": 0.5} if method == "mcn" else {}
     for scaler in (torch.amp.GradScaler("cpu", init_scale=1024.0), torch.amp.GradScaler("cpu", enabled=False)):
-        layer = made(method)
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer = made(method, **options)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, fused=fused)
         onebit.discrete_backprop(layer, optimizer)
         scaler.scale(layer(x).square().mean()).backward()
         scaler.step(optimizer)
@@ -265,7 +286,7 @@ def test_a_grad_scaler_need_not_be_known(method):
 
     layer = made("bnn")
     put(layer.weight, np.full(layer.weight.shape, 7.0))
-    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1, fused=fused), torch.amp.GradScaler("cpu")
     onebit.discrete_backprop(layer, optimizer)
     scaler.scale(layer(x).sum() * float("inf")).backward()
     scaler.step(optimizer)
@@ -340,6 +361,13 @@ def test_lbcnn(sparsity, count, groups, stride, seed):
         atol=1e-11,
     )
     assert [name for name, _ in layer.named_parameters()] == ["bias", "pointwise"]
+
+
+@pytest.mark.parametrize("sparsity", [0.1, 1.0])
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_lbcnn_begins_with_outputs_as_large_as_its_inputs(sparsity, k):
+    layer = layer_of("lbcnn")(32, 32, k, padding=k // 2, sparsity=sparsity)
+    assert 0.5 < layer(torch.randn(4, 32, 12, 12)).std() < 2
 
 
 @pytest.mark.parametrize("sparsity", [0.1, 0.5, 1.0])
@@ -472,7 +500,7 @@ def test_state_dict_round_trip(method, options):
     assert torch.equal(layer(x), twin(x))
     assert layer.extra_repr() == other.extra_repr()
     for name, value in options.items():
-        if value != layer_of(method).ACTIVATION_BITS[0]:
+        if (name, value) != ("activation_bits", 32):
             assert f"{name}={value}" in repr(layer)
 
 
@@ -492,6 +520,46 @@ def test_compiled_it_is_the_same(method):
             expected = found
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("method", "options"), OPTIONS, ids=str)
+def test_autocast_and_half_precision(method, options):
+    torch.manual_seed(0)
+    layer, x = layer_of(method)(4, 6, 3, **options), torch.randn(2, 4, 5, 5)
+    expected = layer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.1 * expected.abs().max().item())
+    y.float().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+    half = layer.to(torch.bfloat16)
+    half(x.bfloat16()).sum().backward()
+    assert all(p.dtype == torch.bfloat16 for p in half.parameters())
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_functorch_transforms(method):
+    """Per-sample gradients by vmap(grad) are those of a loop."""
+    layer = made(method)
+    parameters, buffers, x = dict(layer.named_parameters()), dict(layer.named_buffers()), torch.randn(3, 4, 5, 5)
+
+    def loss(parameters, sample):
+        return torch.func.functional_call(layer, (parameters, buffers), sample.unsqueeze(0)).square().sum()
+
+    x = x.double()
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+    for n in range(3):
+        layer.zero_grad()
+        layer(x[n : n + 1]).square().sum().backward()
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(per_sample[name][n], parameter.grad, rtol=1e-8, atol=1e-8)
+
+
+def test_to_look_at_options_takes_no_random_numbers():
+    before = torch.random.get_rng_state()
+    for method in ("lbcnn", "mcn"):
+        layer_of(method)(4, 4, 3, device="meta", **({"num_projections": 2} if method == "mcn" else {}))
+    assert torch.equal(before, torch.random.get_rng_state())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -527,8 +595,9 @@ def test_a_docstring_gives_formulas_and_a_reference(method):
         ("lbcnn", {"num_intermediate": 0}, ["num_intermediate=0"]),
         ("mcn", {"theta": -1.0}, ["theta=-1.0"]),
         ("mcn", {"theta": float("nan")}, ["theta=nan"]),
+        ("mcn", {"theta": "a"}, ["theta='a'"]),
         ("mcn", {"num_projections": 4}, ["num_projections=4", "divide"]),
-        ("dorefa", {"activation_bits": 1}, ["activation_bits=1", "2 or 3"]),
+        ("dorefa", {"activation_bits": 1}, ["activation_bits=1", "2 to 8 or 32"]),
         ("bnn", {"activation_bits": 2}, ["activation_bits=2", "1 or 32"]),
         ("binaryconnect", {"activation_bits": 1}, ["activation_bits=1", "takes 32"]),
     ],

@@ -52,6 +52,38 @@ def test_binarize_on_a_foreign_net(method, make):
     assert model.eval()(x).isfinite().all()
 
 
+@pytest.mark.parametrize("method", RIVALS)
+def test_a_frozen_conv_stays_frozen(method):
+    model = foreign_nets.VGG()
+    for parameter in model.parameters():
+        parameter.requires_grad_(requires_grad=False)
+    onebit.binarize(model, method)
+    assert not any(p.requires_grad for layer in layers_of(model) for p in layer.parameters())
+
+
+@pytest.mark.parametrize("K", [1, 2])
+def test_mcn_begins_with_matrices_of_the_kernels_size(K):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 3))
+    with torch.no_grad():
+        weight = model[1].weight.mul_(9).clone()
+    layer = onebit.binarize(model, "mcn", num_projections=K)[1]
+    assert torch.equal(layer.C, weight[::K])
+    size = weight[::K].abs().mean()
+    if K == 1:
+        torch.testing.assert_close(layer.M, size.expand(1, 3, 3))
+    else:
+        assert (0.5 * size <= layer.M).all()
+        assert (1.5 * size >= layer.M).all()
+        assert layer.M.std() > 0
+
+
+def test_the_package_s_nets_have_the_structure_and_their_report_does_not_deny_it():
+    for method in ("bireal", "mcdonnell", "xnor"):
+        assert len(onebit.binarization_report(onebit.models.wrn22(4, method=method)).notes) == 1
+    assert "no shortcuts" in str(onebit.binarization_report(onebit.models.vgg16(4, method="bireal", hidden=8)))
+    assert "no shortcuts" in str(onebit.binarization_report(onebit.binarize(foreign_nets.VGG(), "bireal")))
+
+
 def test_binarize_takes_options_of_a_method_and_refuses_others():
     net = onebit.binarize(foreign_nets.VGG(), "abc", weight_bases=3, activation_bases=2)
     assert {(layer.weight_bases, layer.activation_bases) for layer in layers_of(net)} == {(3, 2)}
@@ -122,8 +154,10 @@ def test_bireal_has_a_shortcut_round_every_conv_of_wrn():
     for conv in (block.conv2, other.conv2):
         nn.init.zeros_(conv.weight)
         conv.quantized_weight = lambda conv=conv: conv.weight
-    first = block.conv1(block.norm1(x))
+    first, seen = block.conv1(block.norm1(x)), []
+    block.norm2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     torch.testing.assert_close(block(x), x + first)
+    torch.testing.assert_close(seen[0], x + first)
     torch.testing.assert_close(other(x), x)
 
 
@@ -157,6 +191,7 @@ def test_storage_is_counted_from_the_layers(method):
         assert kept.bits == sum(f.numel() + int((f != 0).sum()) for f in fixed)
         assert kept.floats == total - replaced + sum(layer.pointwise.numel() for layer in layers_of(net))
         assert kept.bytes == -(-kept.bits // 8) + 4 * kept.floats
+        assert bits_of(net) == (2, 32)
         return
     bits = {"float": 0, "pcnn": replaced + 9 * layers}.get(method, replaced)
     scales = {"pcnn": layers, "bwn": filters, "xnor": filters, "bireal": filters, "dorefa": layers,
@@ -174,6 +209,11 @@ def test_storage_of_projections_bases_and_shared_weights():
     assert onebit.storage(onebit.ProjectionConv2d(16, 16, 3, levels=5))[1:] == (3 * 2304, 1)
     abc = onebit.rivals.AbcConv2d(4, 4, 3, weight_bases=3, activation_bases=2)
     assert onebit.storage(abc)[1:] == (3 * 144, 3 + 4)
+    assert bits_of(abc) == (3, 2)
+    full = onebit.rivals.LocalBinaryConv2d(4, 4, 3, sparsity=1.0)
+    assert onebit.storage(full)[1:] == (144, 16)
+    assert bits_of(full) == (1, 32)
+    assert "144 bits and 16 numbers of 32 bits" in str(onebit.storage(full))
     layer = onebit.rivals.BwnConv2d(4, 4, 3)
     twice = nn.Sequential(layer, onebit.rivals.BwnConv2d(4, 4, 3), layer)
     twice[1].weight = layer.weight
@@ -244,6 +284,35 @@ def test_a_rival_goes_on_from_its_own_weights(tmp_path):
         start = {"method": "abc", "activation_bits": bits, "epochs": 1}
         small_run(tmp_path / f"first{bits}", **start)
         small_run(tmp_path / f"second{bits}", **start, initial_checkpoint=str(tmp_path / f"first{bits}"))
+
+
+@pytest.mark.parametrize("method", ["xnor", "mcdonnell", "bireal", "lbcnn"])
+def test_a_float_resnet18_is_a_beginning(method, tmp_path):
+    """Where norms stand elsewhere (xnor) or have fewer parameters (mcdonnell), they are new."""
+    keys = {"model": "resnet18", "width": 4, "epochs": 1, "limit_images": 80, "hold_out": 10}
+    small_run(tmp_path / "float", method="float", **keys)
+    small_run(tmp_path / "next", method=method, initial_checkpoint=str(tmp_path / "float"), **keys)
+
+
+def test_a_net_with_a_weight_that_is_nan_is_not_kept(tmp_path):
+    """Behind sign activations its outputs may still be numbers."""
+    from onebit.training.learner import Learner
+
+    update = Learner.update
+
+    def spoil(self, *args):
+        outcome = update(self, *args)
+        with torch.no_grad():
+            self.net.features[0].conv.weight[0, 0, 0, 0] = float("nan")
+        return outcome
+
+    Learner.update = spoil
+    try:
+        with pytest.raises(UserError, match=r"no longer finite|the loss is nan"):
+            small_run(tmp_path, model="vgg16", width=2, method="bnn", epochs=1, limit_images=80, hold_out=10)
+    finally:
+        Learner.update = update
+    assert not (tmp_path / "last.safetensors").exists()
 
 
 def test_a_float_net_of_other_width_is_refused(tmp_path):

@@ -210,6 +210,9 @@ class DiscreteBackprop:
         return self.projection_loss
 
     def _after_step(self, optimizer: Optimizer, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is not None and bool(found_inf):  # a fused optimizer is called by the scaler even then
+            return
         for layer in self._layers_in(optimizer).values():
             layer.constrain()
 

@@ -18,6 +18,14 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 SkipRule = Callable[[str, nn.Conv2d], "bool | str | None"]
 
 
+# What belongs to a method beyond its layers, which binarize leaves as the net has it.
+STRUCTURE = {
+    "mcdonnell": "the batch norms are as they were; McDonnell's have no affine part (onebit.models has them so)",
+    "bireal": "no shortcuts were added; a Bi-Real net has one round every conv (onebit.models.resnet18 has)",
+    "xnor": "the order of layers is as it was; XNOR-Net's is batch norm, sign, conv (as in onebit.models)",
+}
+
+
 @dataclass(frozen=True)
 class BinarizationReport:
     """What `binarize` did: by name, the layers replaced, the ones skipped and why, the ReLUs changed."""
@@ -45,7 +53,7 @@ class BinarizationReport:
         width = max((len(name) for name in (*self.replaced, *self.skipped, *self.relus)), default=0)
         lines = [f"method {self.method}: {len(self.replaced)} convolutions replaced, {len(self.skipped)} skipped"]
         if self.share:
-            lines[0] += f"; {100 * self.share:.1f} % of the convolutions' weights are 1-bit now"
+            lines[0] += f"; {100 * self.share:.1f} % of the convolutions' weights are in these now"
         lines += [f"  {name or '(model)':<{width}}  now {became}" for name, became in self.replaced.items()]
         lines += [f"  {name or '(model)':<{width}}  skipped: {why}" for name, why in self.skipped.items()]
         lines += [f"  {name:<{width}}  ReLU before a sign: {what}" for name, what in self.relus.items()]
@@ -234,15 +242,7 @@ def _notes(method: str, layer_class: type[QuantizedConv2d], num_projections: int
         notes = [f"{method} can't begin from the weights of a conv: the new layers begin at random"]
     elif num_projections > 1:
         notes = [f"num_projections={num_projections}: only every J-th kernel is carried over; train before use"]
-    if method == "mcdonnell":
-        notes.append(
-            "the batch norms are as they were; McDonnell's have no affine part (onebit.models has them so)"
-        )
-    if method == "bireal":
-        notes.append("no shortcuts were added; a Bi-Real net has one round every conv (onebit.models.resnet18)")
-    if method == "xnor":
-        notes.append("the order of layers is as it was; XNOR-Net's is batch norm, sign, conv (onebit.models)")
-    return notes
+    return [*notes, *([STRUCTURE[method]] if method in STRUCTURE else [])]
 
 
 def _take_place(new: nn.Module, old: nn.Module) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -66,7 +68,7 @@ class QuantizedConv2d(nn.Module):
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups}: must divide in_channels={in_channels} and {out_channels=}")
         if activation_bits not in self.ACTIVATION_BITS:
-            known = " or ".join(map(str, sorted(self.ACTIVATION_BITS)))
+            known = in_words(self.ACTIVATION_BITS)
             raise ValueError(f"activation_bits={activation_bits}: {type(self).__name__} takes {known}")
         if padding_mode not in {"zeros", "reflect", "replicate", "circular"}:
             raise ValueError(f"padding_mode={padding_mode!r}: use 'zeros', 'reflect', 'replicate' or 'circular'")
@@ -89,7 +91,7 @@ class QuantizedConv2d(nn.Module):
         self._make_parameters(device, dtype)
 
     def _make_parameters(self, device: Any, dtype: Any) -> None:
-        """For subclasses without options, which then need no __init__ of their own."""
+        """Make what learns. Called last: geometry is known, and options that a subclass has set before."""
 
     def quantized_weight(self) -> Tensor:
         """The weight of the convolution, (out_channels, in_channels / groups, k, k), differentiable."""
@@ -114,6 +116,11 @@ class QuantizedConv2d(nn.Module):
     def weight_bits(self) -> int:
         """Bits that a weight of the convolution takes."""
         return 1
+
+    @property
+    def input_bits(self) -> int:
+        """Bits that a number of its quantised input takes."""
+        return self.activation_bits
 
     def carry_over(self, weight: nn.Parameter) -> None:
         """Begin with the weight (out_channels, in_channels / groups, k, k) of a float conv."""
@@ -149,7 +156,7 @@ class QuantizedConv2d(nn.Module):
             "groups": (self.groups, 1),
             "bias": (self.bias is not None, False),
             "padding_mode": (self.padding_mode, "zeros"),
-            "activation_bits": (self.activation_bits, self.ACTIVATION_BITS[0]),
+            "activation_bits": (self.activation_bits, 32),
         }
 
     def extra_repr(self) -> str:
@@ -194,6 +201,25 @@ def check_multiplicity(name: str, count: int, out_channels: int, groups: int) ->
             f"{name}={count}: must divide out_channels / groups = "
             f"{out_channels} / {groups} = {out_channels // groups}"
         )
+
+
+def like_conv(init: Callable[..., None]) -> Callable[..., None]:
+    """Let help() show the arguments of a conv for `(self, *conv, option=..., **more)`."""
+    own = [p for p in inspect.signature(init).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    shared = inspect.signature(QuantizedConv2d.__init__)
+    init.__signature__ = shared.replace(parameters=[*shared.parameters.values(), *own])  # type: ignore[attr-defined]
+    return init
+
+
+def in_words(numbers: Iterable[int]) -> str:
+    """'1 or 32'; '2 to 8 or 32'."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " or ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else " or ".join(map(str, run)) for run in runs)
 
 
 def _pair(name: str, size: Size, least: int) -> tuple[int, int]:

@@ -22,6 +22,10 @@ class Storage(NamedTuple):
         """Of all of it."""
         return -(-self.bits // 8) + 4 * self.floats
 
+    def __str__(self) -> str:
+        kept = f"{self.bits:,} bits and {self.floats:,} numbers of 32 bits"
+        return f"{self.parameters:,} parameters; trained, {self.bytes:,} bytes: {kept}"
+
 
 def storage(model: nn.Module) -> Storage:
     """Count what a trained model takes.
@@ -54,4 +58,4 @@ def bits_of(model: nn.Module) -> tuple[int, int]:
     layers = [module for module in model.modules() if isinstance(module, QuantizedConv2d)]
     if not layers:
         return 32, 32
-    return max(layer.weight_bits for layer in layers), max(layer.activation_bits for layer in layers)
+    return max(layer.weight_bits for layer in layers), max(layer.input_bits for layer in layers)

@@ -59,19 +59,23 @@ def join_own_losses(layers: dict[str, QuantizedConv2d], *, grad_scale: float) ->
     """The losses of layers' parameters alone (MCN): the same in every process, so nothing is averaged."""
     own = {name: layer.own_loss() for name, layer in layers.items() if _has_gradient(layer)}
     found = {name: loss for name, loss in own.items() if loss is not None}
-    for name, (_, gradients) in found.items():
-        for parameter_name, gradient in gradients.items():
-            grad = getattr(layers[name], parameter_name).grad
-            if grad is None:
-                continue
-            # Whoever drops, zeroes or adds to a gradient changes the tensor or its version.
-            if getattr(grad, "_joined_at", None) == grad._version:  # noqa: SLF001 torch's own counter
-                raise RuntimeError(
-                    f"{name}: its gradients hold the layer's own loss already. Use either discrete_backprop or "
-                    f"add_projection_gradients, and zero_grad() after each step"
-                )
-            grad.add_(gradient, alpha=grad_scale)
-            grad._joined_at = grad._version  # noqa: SLF001
+    to_add = [
+        (name, grad, gradient)
+        for name, (_, gradients) in found.items()
+        for parameter_name, gradient in gradients.items()
+        if (grad := getattr(layers[name], parameter_name).grad) is not None
+    ]
+    for name, grad, _ in to_add:
+        # Whoever drops, zeroes or adds to a gradient changes the tensor or its version.
+        if getattr(grad, "_joined_at", None) == grad._version:  # noqa: SLF001 torch's own counter
+            raise RuntimeError(
+                f"{name}: its gradients hold the layer's own loss already. Use either discrete_backprop or "
+                f"add_projection_gradients, and zero_grad() after each step"
+            )
+    for _, grad, gradient in to_add:
+        grad.add_(gradient, alpha=grad_scale)
+    for _, grad, _ in to_add:  # at last: gradients may share a counter (DDP's buckets) or be shared
+        grad._joined_at = grad._version  # noqa: SLF001
     total = torch.zeros(())
     for loss, _ in found.values():
         total = total.to(loss.device) + loss

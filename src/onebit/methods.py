@@ -30,7 +30,7 @@ METHODS: dict[str, type[QuantizedConv2d] | None] = {
 def layer_of(method: str) -> type[QuantizedConv2d] | None:
     """The layer class of a method; None for 'float'."""
     if method not in METHODS:
-        near = get_close_matches(str(method), METHODS, n=1)
+        near = get_close_matches(str(method).lower(), METHODS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"method={method!r}: {hint}use one of {', '.join(map(repr, METHODS))}")
     return METHODS[method]
@@ -73,4 +73,7 @@ def check_taken(method: str, layer_class: type[QuantizedConv2d] | None, options:
     if layer_class is not None:
         count = options.get("num_projections", 1)
         width = count if isinstance(count, int) and count > 0 else 1
-        layer_class(width, width, 1, device="meta", **options)
+        try:
+            layer_class(width, width, 1, device="meta", **options)
+        except ValueError as error:
+            raise ValueError(str(error).replace(layer_class.__name__, f"method {method!r}")) from None

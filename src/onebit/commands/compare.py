@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, get_args
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
+    from onebit.comparison.plan import Plan, Run
+    from onebit.comparison.running import Failure
     from onebit.comparison.table import Row
+    from onebit.data.splits import DataSet
+    from onebit.training.config import Config
 
 HELP = "train several methods with the same net, data, schedule, seeds and learning rates, and compare them"
 EXAMPLES = """examples:
   onebit compare --budget smoke                                     every method on the digits, in under 3 minutes
   onebit compare --methods pcnn,bwn,float --seeds 0,1,2             three of them, with a spread over seeds
-  onebit compare --methods pcnn 'pcnn:projections=4,width=4'        a method twice: J = 1 and 4, the same tensors
+  onebit compare --methods pcnn 'pcnn:projections=4,width=4'        J = 1 and J = 4 with the same tensors, 16 wide
   onebit compare --activation-bits 1 --recipe cifar10-pcnn22 --data-dir DATA --budget cpu --lrs 0.1,0.03,0.01
   onebit compare --resume compare/digits                            go on, or see the table again
 """
@@ -33,16 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     what = parser.add_argument_group("what to compare")
     what.add_argument(
-        "--methods", nargs="+", metavar="NAME", help="with commas or spaces; 'NAME:key=value,...' for a variant "
-        "(default: all, float among them)",
+        "--methods", nargs="+", metavar="NAME", help="with commas or spaces (default: all, float among them); "
+        "'NAME:key=value,...' for a variant. A net's tensors are width * projections wide",
     )  # fmt: skip
-    what.add_argument("--seeds", metavar="N,...", help="(default: 0,1,2; smoke: 0)")
+    what.add_argument("--seeds", nargs="+", metavar="N,...", help="(default: 0,1,2; smoke: 0)")
     what.add_argument(
-        "--lrs", metavar="X,...", help="learning rates that every method gets; the best on held-out images counts "
-        "(default: 1, 3 and 10 times the recipe's; smoke: 1 and 10 times)",
+        "--lrs", nargs="+", metavar="X,...", help="learning rates that every method gets; the best on held-out "
+        "images counts (default: 1, 3 and 10 times the recipe's; smoke: 1 and 10 times)",
     )  # fmt: skip
     what.add_argument("--recipe", metavar="NAME", help="net, data and schedule (default: digits-pcnn22)")
-    what.add_argument("--budget", choices=get_args(Budget), default="paper", help="as for onebit train")
+    what.add_argument(
+        "--budget", choices=get_args(Budget), help="paper: as the recipe says (default); cpu: a "
+        "tenth of the epochs; smoke: does it work at all (on the digits 5 epochs)",
+    )  # fmt: skip
     what.add_argument("--out", metavar="DIR", help="folder of the comparison (default: in compare/)")
     what.add_argument("--resume", metavar="DIR", help="go on with the comparison in DIR")
     what.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one a core, at most 8; GPU: 1)")
@@ -53,113 +60,129 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is not finished, print the table."""
-    from onebit.comparison.plan import runs
-    from onebit.comparison.running import run_all
-    from onebit.comparison.table import as_json, rows
+    from onebit.comparison.plan import check, runs
+    from onebit.comparison.running import run_all, summary_of
+    from onebit.comparison.table import rows
     from onebit.comparison.watching import Display
 
-    folder, plan, base, left_out = _what(arguments)
+    plan, base, left_out = _stored(arguments) if arguments.resume else _asked(arguments)
     planned = runs(plan, base)
-    _load_data_once(base)
+    folder = _folder(arguments, base)
     jobs = _jobs(arguments.jobs, base, len(planned))
-    title = f"{base.model} on {base.data}, {base.epochs} epochs"
-    with _held(folder), Display(folder, planned, jobs, quiet=arguments.quiet) as display:
-        for method in left_out:
-            display.say(f"{method} does not take --activation-bits {base.activation_bits} and is left out")
-        failures, stopped = run_all(folder, planned, jobs, display.watch)
-    table = rows(folder, plan, planned)
-    facts = {
-        "net": base.model,
-        "data": base.data,
-        "epochs": base.epochs,
-        "lrs": plan.lrs,
-        "seeds": plan.seeds,
-        "finished": not stopped and not failures,
-        "failures": [{"run": run.name, "why": why} for run, why in failures],
-    }
-    if table:
-        _keep(folder, table, title, facts)
+    if not all(summary_of(folder, run) for run in planned):
+        check(planned, _data(base))
+    with _held(folder):
+        if not arguments.resume:
+            base = _begun(folder, plan, base)
+            planned = runs(plan, base)
+        with Display(folder, planned, jobs, quiet=arguments.quiet) as display:
+            for method in left_out:
+                display.say(f"{method} does not take --activation-bits {base.activation_bits} and is left out")
+            failures, stopped = run_all(folder, planned, jobs, display.watch)
+        table = rows(folder, plan, planned)
+        facts = _facts(folder, plan, planned, base, failures)
+        _keep(folder, table, facts)
     if stopped:
         print(f"stopped and saved; go on with: onebit compare --resume {folder}", file=sys.stderr)  # noqa: T201
         return 128 + stopped
-    for run_, why in failures:
-        print(f"{run_.name} failed: {why}", file=sys.stderr)  # noqa: T201
-    if arguments.json:
-        print(as_json(table, facts | {"folder": str(folder)}), end="")  # noqa: T201
-    else:
-        _print(table, title, folder)
-    return int({row.method for row in table} != {contestant.label for contestant in plan.contestants})
+    if arguments.quiet:  # else it was said when it happened
+        for failure in failures:
+            print(f"{failure.run.name} failed: {failure.why}", file=sys.stderr)  # noqa: T201
+    _tell(table, facts, folder, plan, as_json=arguments.json)
+    return int(bool(facts["without_result"]))
+
+
+def _stored(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
+    from onebit.commands.train import config_flags
+    from onebit.comparison.plan import stored
+    from onebit.training.config import flag
+
+    own = [
+        f"--{name}" for name in ("methods", "seeds", "lrs", "recipe", "budget", "out") if getattr(arguments, name)
+    ]
+    for given in [*map(flag, config_flags(arguments)), *own]:
+        raise UserError(f"{given}: a comparison that is resumed stays as it is")
+    return *stored(Path(arguments.resume)), []
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
+    """The plan, what all runs share, and the methods that can't take part."""
+    from onebit.commands.train import config_flags
+    from onebit.comparison.plan import Plan, parse_contestants
+    from onebit.comparison.running import cores
+    from onebit.methods import METHODS
+    from onebit.training.recipes import resolve
+
+    flags = config_flags(arguments)
+    words = ["all"] if arguments.methods is None else _words(arguments.methods)
+    first = words[0].partition(":")[0] if words else ""
+    if first in METHODS:  # whether the rest goes together may depend on the method
+        flags["method"] = first
+    recipe = arguments.recipe or (None if "data" in flags else "digits-pcnn22")
+    base = resolve(recipe, arguments.budget or "paper", flags)
+    if arguments.budget == "smoke" and base.data == "digits":
+        base = resolve(recipe, "smoke", SMOKE | flags)
+    if not base.threads:
+        base = base.model_copy(update={"threads": max(1, cores() // _jobs(arguments.jobs, base, 1 << 30))})
+    contestants, left_out = parse_contestants(words, base)
+    is_smoke = arguments.budget == "smoke"
+    seeds = _numbers("--seeds", arguments.seeds or (["0"] if is_smoke else ["0,1,2"]), int)
+    # Not below the recipe's: methods without a scale want more (docs/comparing.md), and none so far wanted less.
+    factors = (1, 10) if is_smoke else (1, 3, 10)
+    lrs = _numbers("--lrs", arguments.lrs or [f"{factor * base.lr:g}" for factor in factors], float)
+    if len(lrs) > 1 and base.hold_out == 0:
+        raise UserError("--hold-out 0: without held-out images no learning rate can be chosen: give a single --lrs")
+    return Plan(contestants=contestants, lrs=lrs, seeds=seeds), base, left_out
+
+
+def _folder(arguments: argparse.Namespace, base: Config) -> Path:
+    if arguments.resume:
+        return Path(arguments.resume)
+    name = Path(arguments.recipe or base.data).name.removesuffix(".toml").split("-")[0]
+    budget = f"-{arguments.budget}" if arguments.budget in {"cpu", "smoke"} else ""
+    return Path(arguments.out or f"compare/{name}{budget}")
+
+
+def _begun(folder: Path, plan: Plan, base: Config) -> Config:
+    """Say in the folder what is compared there, or go on with the same; what all runs share."""
+    from onebit.comparison.plan import PLAN, store, stored
+    from onebit.training.checkpoints import switch
+    from onebit.training.session import changed_keys
+
+    if not (folder / PLAN).exists():
+        switch(folder, store(plan, base))
+        return base
+    old_plan, old_base = stored(folder)
+    if old_plan != plan or changed_keys(old_base, base):
+        raise UserError(f"{folder}: holds another comparison: --resume {folder} to go on with it, or use --out")
+    return old_base
 
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """No two processes may work on a comparison at once."""
+    """The folder, made if need be; no two processes may work on a comparison at once."""
     from onebit.training.runfolder import locked
 
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+") as file:
         if not locked(file):
             raise UserError(f"{folder}: another process is at work on this comparison")
         yield
 
 
-def _what(arguments: argparse.Namespace) -> tuple[Path, Any, Any, list[str]]:
-    """The folder, the plan, what all runs share, and the methods that can't take part."""
-    from onebit.commands.train import config_flags
-    from onebit.comparison.plan import Plan, parse_contestants, store, stored
-    from onebit.comparison.running import cores
-    from onebit.training.checkpoints import switch
-    from onebit.training.config import flag
-    from onebit.training.recipes import resolve
-
-    flags = config_flags(arguments)
-    if arguments.resume:
-        given = [flag(key) for key in flags] + [
-            f"--{name}" for name in ("methods", "seeds", "lrs", "recipe", "out") if getattr(arguments, name)
-        ]
-        if given:
-            raise UserError(f"{given[0]}: a comparison that is resumed stays as it is")
-        folder = Path(arguments.resume)
-        return folder, *stored(folder), []
-    recipe = arguments.recipe or (None if "data" in flags else "digits-pcnn22")
-    base = resolve(recipe, arguments.budget, flags)
-    if arguments.budget == "smoke" and base.data == "digits":
-        base = resolve(recipe, "smoke", SMOKE | flags)
-    if not base.threads:
-        base = base.model_copy(update={"threads": max(1, cores() // _jobs(arguments.jobs, base, 1 << 30))})
-    contestants, left_out = parse_contestants(_words(arguments.methods or ["all"]), base)
-    seeds = _numbers("--seeds", arguments.seeds or ("0" if arguments.budget == "smoke" else "0,1,2"), int)
-    # Not below the recipe's: methods without a scale want more (docs/comparing.md), and none so far wanted less.
-    factors = (1, 10) if arguments.budget == "smoke" else (1, 3, 10)
-    lrs = _numbers("--lrs", arguments.lrs or ",".join(f"{factor * base.lr:g}" for factor in factors), float)
-    if len(lrs) > 1 and base.hold_out == 0:
-        raise UserError(
-            "--hold-out 0: without held-out images a learning rate can't be chosen: give a single --lrs"
-        )
-    plan = Plan(contestants=contestants, lrs=lrs, seeds=seeds)
-    name = recipe and Path(recipe).name.removesuffix(".toml").split("-")[0]
-    budget = "" if arguments.budget == "paper" else f"-{arguments.budget}"
-    folder = Path(arguments.out or f"compare/{name or base.data}{budget}")
-    if (folder / "plan.json").exists():
-        if stored(folder) != (plan, base):
-            raise UserError(f"{folder}: holds another comparison: --resume {folder} to go on with it, or use --out")
-        return folder, plan, base, left_out
-    folder.mkdir(parents=True, exist_ok=True)
-    switch(folder, store(plan, base))
-    return folder, plan, base, left_out
-
-
-def _words(given: list[str]) -> list[str]:
+def _words(given: Sequence[str]) -> list[str]:
     """['a,b', 'c:x=1,y=2'] to ['a', 'b', 'c:x=1,y=2']: a comma inside a variant belongs to it."""
     words: list[str] = []
     for part in ",".join(given).split(","):
         if "=" in part and ":" not in part and words and ":" in words[-1]:
-            words[-1] += f",{part}"
+            words[-1] += f",{part.strip()}"
         elif part.strip():
             words.append(part.strip())
     return words
 
 
-def _numbers(name: str, text: str, kind: type) -> tuple[Any, ...]:
+def _numbers(name: str, given: Sequence[str], kind: type) -> tuple[Any, ...]:
+    text = ",".join(given)
     try:
         found = tuple(kind(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -173,7 +196,7 @@ def _numbers(name: str, text: str, kind: type) -> tuple[Any, ...]:
     return found
 
 
-def _jobs(asked: int | None, base: Any, runs: int) -> int:
+def _jobs(asked: int | None, base: Config, runs: int) -> int:
     from onebit.comparison.running import cores
 
     if asked is not None and asked < 1:
@@ -186,47 +209,76 @@ def _jobs(asked: int | None, base: Any, runs: int) -> int:
     return min(asked, runs)
 
 
-def _load_data_once(base: Any) -> None:
-    """A mistake about the data is better said now than by every run; and if it must be fetched, once will do."""
+def _data(base: Config) -> DataSet:
+    """If it must be fetched, it is fetched here, once."""
     from onebit.data.catalog import load_data
 
-    load_data(
+    return load_data(
         base.data, base.data_dir, image_size=base.image_size, workers=base.workers, on_bad_image=base.on_bad_image
     )
 
 
-def _keep(folder: Path, table: list[Row], title: str, facts: dict[str, Any]) -> None:
+def _facts(
+    folder: Path, plan: Plan, planned: Sequence[Run], base: Config, failures: Sequence[Failure]
+) -> dict[str, Any]:
+    """About the comparison as a whole."""
+    from onebit.comparison.running import failure_of, summary_of
+    from onebit.comparison.table import grid
+
+    points = grid(folder, plan, planned)
+    with_result = {point.method for point in points if point.finished}
+    return {
+        "title": f"{base.model} on {base.data}, {base.epochs} epoch{'s' if base.epochs > 1 else ''}",
+        "net": base.model,
+        "data": base.data,
+        "epochs": base.epochs,
+        "lrs": plan.lrs,
+        "seeds": plan.seeds,
+        "finished": all(summary_of(folder, run) or failure_of(folder, run) for run in planned),
+        "without_result": [c.label for c in plan.contestants if c.label not in with_result],
+        "failures": [{"run": run.name, "why": why} for run, why in failures],
+        "grid": [point._asdict() for point in points],
+    }
+
+
+def _keep(folder: Path, table: list[Row], facts: dict[str, Any]) -> None:
     from onebit.comparison.plot import plot
     from onebit.comparison.table import as_csv, as_json, as_markdown
     from onebit.training.checkpoints import switch
 
+    title = facts["title"]
     files = {
         "table.json": as_json(table, facts).encode(),
         "table.csv": as_csv(table).encode(),
-        "table.md": as_markdown(table, title).encode(),
-        "accuracy-bytes.svg": plot(table, title, "svg"),
-        "accuracy-bytes.png": plot(table, title, "png"),
+        "table.md": as_markdown(table, facts["without_result"], title).encode(),
     }
+    if table:
+        files |= {f"accuracy-bytes.{kind}": plot(table, title, kind) for kind in ("svg", "png")}
     switch(folder, files)
 
 
-def _print(table: list[Row], title: str, folder: Path) -> None:
+def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, as_json: bool) -> None:
+    from onebit.comparison import table as tables
+
+    if as_json:
+        print(tables.as_json(table, facts | {"folder": str(folder)}), end="")  # noqa: T201
+        return
     from rich.console import Console
     from rich.table import Table
 
-    from onebit.comparison.table import HEADINGS, cells
-
-    shown = Table(title=title)
-    for heading in HEADINGS:
+    shown = Table(title=facts["title"])
+    for heading in tables.HEADINGS:
         shown.add_column(heading, justify="left" if heading == "method" else "right")
-    for row in table:
-        shown.add_row(*cells(row))
-    console = Console()
-    console.print(shown)
-    console.print(
-        f"top-1 is of the test images after the last epoch; bytes are counted (onebit.storage). Table and picture "
-        f"are in {folder}: table.md, table.csv, table.json, accuracy-bytes.svg",
-        highlight=False,
-    )
+    for cells in [*map(tables.cells, table), *map(tables.missing_cells, facts["without_result"])]:
+        name, *numbers = cells
+        shown.add_row(name.replace(":", "\n  ").replace(",", "\n  "), *numbers)  # a variant's keys, a line each
+    Console().print(shown)
+    lines = [
+        "top-1: test images, last epoch; bytes: counted, see onebit.storage; lr: the best on held-out images",
+        f"table.md, .csv, .json and accuracy-bytes.svg, .png are in {folder}",
+    ]
     if any(row.spread is None for row in table):
-        console.print("One seed: differences of a point or two are within chance; --seeds 0,1,2 shows the spread.")
+        lines.append("one seed: differences of a point or two are within chance; --seeds 0,1,2 shows the spread")
+    if edge := tables.at_the_edge(table, plan):
+        lines.append(f"best at an end of the grid, where another --lrs may do better: {', '.join(edge)}")
+    print("\n".join(lines))  # noqa: T201

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from onebit.data.splits import DataSet
 from onebit.errors import UserError
-from onebit.methods import METHODS, layer_of
-from onebit.training.config import Config, Net
+from onebit.methods import METHODS, layer_of, method_options
+from onebit.training.config import OPTIONS, Config, Net
+from onebit.training.loop import divide
+from onebit.training.nets import spec_of
 from onebit.training.recipes import checked, read_recipe, to_toml
 
 PLAN, BASE = "plan.json", "base.toml"
-# A contestant may have its own of these; the rest is the same for all.
-OWN_KEYS = tuple(key for key in Net.model_fields if key not in {"model", "method", "dropout"})
+ALIASES = {"num_projections": "projections", "J": "projections", "K": "projections"}
 
 
 class Contestant(BaseModel):
@@ -58,7 +62,7 @@ class Run(NamedTuple):
         """Of its folder."""
         own = "".join(f"-{key}{value}" for key, value in self.contestant.keys.items())
         safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in own)
-        return f"{self.contestant.method}{safe}-lr{self.lr:g}-seed{self.seed}"
+        return f"{self.contestant.method}{safe}-lr{str(self.lr).removesuffix('.0')}-seed{self.seed}"
 
 
 def parse_contestants(words: Sequence[str], base: Config) -> tuple[tuple[Contestant, ...], list[str]]:
@@ -67,6 +71,8 @@ def parse_contestants(words: Sequence[str], base: Config) -> tuple[tuple[Contest
         asked = base.activation_bits
         out = [method for method in METHODS if asked is not None and not _takes(method, asked)]
         return tuple(Contestant(method=method) for method in METHODS if method not in out), out
+    if not words:
+        raise UserError(f"--methods: name at least one of {', '.join(METHODS)}, or leave it out for all")
     found = tuple(_contestant(word) for word in words)
     labels = [contestant.label for contestant in found]
     for label in labels:
@@ -83,24 +89,54 @@ def _takes(method: str, activation_bits: int) -> bool:
 def _contestant(word: str) -> Contestant:
     method, _, rest = word.partition(":")
     if method not in METHODS:
-        checked({"method": method}, {"method": ""})  # says which there are
-    keys = {}
+        near = get_close_matches(method.lower(), METHODS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(f"--methods {method}: {hint}use some of {', '.join(METHODS)}")
+    keys: dict[str, str] = {}
+    own = _own_keys(method)
     for part in rest.split(",") if rest else ():
-        key, equals, value = part.partition("=")
-        if not equals or key not in OWN_KEYS:
-            raise UserError(f"--methods {word}: after the colon use key=value, with keys {', '.join(OWN_KEYS)}")
+        key, equals, value = (word.strip() for word in part.partition("="))
+        key = ALIASES.get(key, key)
+        if not equals or key not in own:
+            raise UserError(f"--methods {word}: after the colon use key=value,...; {method} has {', '.join(own)}")
+        if key in keys:
+            raise UserError(f"--methods {word}: {key} comes twice")
         keys[key] = value
     return Contestant(method=method, keys=keys)
 
 
+def _own_keys(method: str) -> list[str]:
+    """What a contestant may have of its own; the rest is the same for all."""
+    taken = [ALIASES.get(option, option) for option in method_options(method)]
+    return ["width", *(key for key in Net.model_fields if key in taken)]
+
+
 def runs(plan: Plan, base: Config) -> list[Run]:
     """All runs, those of one seed and learning rate together, so that a table soon has a row for every method."""
-    return [
+    planned = [
         Run(contestant, lr, seed, _config(base, contestant, lr, seed))
         for seed in plan.seeds
         for lr in plan.lrs
         for contestant in plan.contestants
     ]
+    names = [run.name for run in planned]
+    if len(set(names)) < len(names):
+        raise UserError(f"--methods: two of them would share the folder {max(names, key=names.count)}")
+    first = planned[: len(plan.contestants)]
+    for number, run in enumerate(first):
+        for other in first[:number]:
+            if run.config == other.config:
+                labels = f"{other.contestant.label} and {run.contestant.label}"
+                raise UserError(f"--methods: {labels} are the same net, trained twice")
+    return planned
+
+
+def check(planned: Sequence[Run], data: DataSet) -> None:
+    """Raise now what every run would raise on its own."""
+    divide(planned[0].config, data)
+    for run in {run.contestant.label: run for run in planned}.values():
+        with torch.device("meta"):
+            spec_of(run.config, data).build()
 
 
 def _config(base: Config, contestant: Contestant, lr: float, seed: int) -> Config:
@@ -119,10 +155,13 @@ def _config(base: Config, contestant: Contestant, lr: float, seed: int) -> Confi
         epochs = base.epochs + (base.stage2_epochs or base.epochs)
         milestones = [round(milestone * epochs / base.epochs) for milestone in base.milestones]
         keys |= {"two_stage": False, "epochs": epochs, "milestones": milestones}
+        keys = {key: value for key, value in keys.items() if not key.startswith("stage2_")}
     try:
         return checked(keys | contestant.keys, dict.fromkeys(contestant.keys, ""))
     except UserError as error:
-        raise UserError(f"{contestant.label}: {error}") from None
+        shared = [key for key in ("projections", *OPTIONS) if str(error).startswith(f"{key}=")]
+        hint = f". Give it to one alone: --methods 'pcnn:{shared[0]}=...'" if shared and not contestant.keys else ""
+        raise UserError(f"{contestant.label}: {error}{hint}") from None
 
 
 def store(plan: Plan, base: Config) -> dict[str, bytes]:

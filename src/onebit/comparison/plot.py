@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 
 # Told apart by people who see colours otherwise, too (Okabe and Ito's); and by their markers.
 KINDS = {"float": ("#000000", "s"), "32": ("#0072B2", "o"), "1": ("#D55E00", "^"), "few": ("#009E73", "D")}
-NAMES = {"float": "float", "32": "1-bit weights, float activations", "1": "1-bit weights and activations",
-         "few": "1-bit weights, few-bit activations"}  # fmt: skip
+NAMES = {"float": "float net", "32": "binarised, float activations", "1": "binarised, 1-bit activations",
+         "few": "binarised, few-bit activations"}  # fmt: skip
 
 
 def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
     """A picture of the table as 'svg' or 'png'."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(8, 5), layout="constrained")  # no pyplot: no display, nothing global
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _bytes(size)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set(title=title, xlabel="bytes of the trained net (counted)", ylabel="top-1 on the test images, %")
@@ -37,7 +38,7 @@ def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
             axes.errorbar(
                 [row.bytes for row in points],
                 [row.top1 for row in points],
-                yerr=[row.spread or 0.0 for row in points],
+                yerr=[row.spread or 0.0 for row in points] if any(row.spread for row in points) else None,
                 color=colour, marker=marker, linestyle="none", capsize=3, label=NAMES[group],
             )  # fmt: skip
     sizes, scores = [row.bytes for row in table], [row.top1 for row in table]

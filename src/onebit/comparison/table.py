@@ -14,7 +14,6 @@ from onebit.comparison.plan import Contestant, Plan, Run
 from onebit.comparison.running import failure_of, summary_of
 from onebit.counting import Storage, bits_of, storage
 from onebit.training.nets import build_trained, read_weights
-from onebit.training.runfolder import METRICS
 
 
 class Row(NamedTuple):
@@ -33,25 +32,53 @@ class Row(NamedTuple):
     failed: int  # runs of this contestant, at any learning rate
 
 
+class Point(NamedTuple):
+    """A contestant at one learning rate: what the choice of the rate goes by."""
+
+    method: str
+    lr: float
+    finished: int  # runs, of as many as there are seeds
+    held_out_top1: (
+        float | None
+    )  # after the last epoch, mean over the seeds; None: no run is finished, or none held out
+    top1: float | None
+
+
+def grid(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Point]:
+    """Every contestant at every learning rate."""
+    found = []
+    for contestant in plan.contestants:
+        for lr in plan.lrs:
+            mine = [run for run in runs if run.contestant == contestant and run.lr == lr]
+            done = [run for run in mine if summary_of(folder, run)]
+            held, top1 = (_scores(folder, done, key) for key in ("held_out_top1", "test_top1"))
+            found.append(Point(contestant.label, lr, len(done), _mean(held), _mean(top1)))
+    return found
+
+
 def rows(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Row]:
     """A row for every contestant with finished runs, best first."""
-    found = [row for contestant in plan.contestants if (row := _row(folder, contestant, runs))]
+    points = grid(folder, plan, runs)
+    found = [row for contestant in plan.contestants if (row := _row(folder, contestant, runs, points))]
     return sorted(found, key=lambda row: -row.top1)
 
 
-def _row(folder: Path, contestant: Contestant, runs: Sequence[Run]) -> Row | None:
-    mine = [run for run in runs if run.contestant == contestant]
-    summaries = {run.name: summary for run in mine if (summary := summary_of(folder, run))}
-    if not summaries:
+def at_the_edge(table: Sequence[Row], plan: Plan) -> list[str]:
+    """Methods whose best learning rate is the largest or the smallest of the grid: another may be better still."""
+    if len(plan.lrs) < 2:
+        return []
+    return [row.method for row in table if row.lr in {min(plan.lrs), max(plan.lrs)}]
+
+
+def _row(folder: Path, contestant: Contestant, runs: Sequence[Run], points: Sequence[Point]) -> Row | None:
+    mine = [point for point in points if point.method == contestant.label and point.finished]
+    if not mine:
         return None
-    by_lr: dict[float, list[Run]] = {}
-    for run in mine:
-        if run.name in summaries:
-            by_lr.setdefault(run.lr, []).append(run)
     # A rate with which some of the seeds failed is not one to choose while another does for all.
-    lr = max(by_lr, key=lambda lr: (len(by_lr[lr]), _held_out(folder, by_lr[lr])))
-    chosen = by_lr[lr]
-    top1 = [float(summaries[run.name]["test_top1"]) for run in chosen]
+    lr = max(mine, key=lambda point: (point.finished, point.held_out_top1 or 0.0)).lr
+    of_contestant = [run for run in runs if run.contestant == contestant]
+    chosen = [run for run in of_contestant if run.lr == lr and summary_of(folder, run)]
+    top1 = _scores(folder, chosen, "test_top1")
     kept, (weight_bits, activation_bits) = _counted(folder, chosen[0])
     return Row(
         contestant.label,
@@ -63,18 +90,19 @@ def _row(folder: Path, contestant: Contestant, runs: Sequence[Run]) -> Row | Non
         statistics.stdev(top1) if len(top1) > 1 else None,
         len(top1),
         lr,
-        statistics.mean(float(summaries[run.name]["training_seconds"]) for run in chosen) / 60,
-        sum(failure_of(folder, run) is not None for run in mine),
+        statistics.mean(_scores(folder, chosen, "training_seconds")) / 60,
+        sum(failure_of(folder, run) is not None for run in of_contestant),
     )
 
 
-def _held_out(folder: Path, runs: Sequence[Run]) -> float:
-    """Mean accuracy on held-out images after the last epoch; 0 if none are held out (one learning rate, then)."""
-    last: list[float] = []
-    for run in runs:
-        records = map(json.loads, (folder / run.name / METRICS).read_text().splitlines())
-        last.append([float(record.get("held_out_top1", 0)) for record in records if record["kind"] == "epoch"][-1])
-    return statistics.mean(last)
+def _scores(folder: Path, runs: Sequence[Run], key: str) -> list[float]:
+    """A number of each run's summary, where it has it."""
+    summaries = [summary_of(folder, run) or {} for run in runs]
+    return [float(summary[key]) for summary in summaries if summary.get(key) is not None]
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    return statistics.mean(numbers) if numbers else None
 
 
 def _counted(folder: Path, run: Run) -> tuple[Storage, tuple[int, int]]:
@@ -89,13 +117,19 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row as people read it."""
     top1 = f"{row.top1:.2f}" if row.spread is None else f"{row.top1:.2f} ± {row.spread:.2f}"
     bits = f"{row.weight_bits}/{row.activation_bits}"
-    return (row.method, bits, f"{row.parameters:,}", f"{row.bytes:,}", top1, f"{row.lr:g}", f"{row.minutes:.2f}")
+    minutes = f"{row.minutes:.1f}" if row.minutes >= 1 else f"{row.minutes:.2g}"
+    return (row.method, bits, f"{row.parameters:,}", f"{row.bytes:,}", top1, f"{row.lr:g}", minutes)
 
 
-def as_markdown(table: Sequence[Row], title: str) -> str:
+def missing_cells(method: str) -> tuple[str, ...]:
+    """The row of a contestant without a finished run."""
+    return (method, "", "", "", "failed", "", "")
+
+
+def as_markdown(table: Sequence[Row], missing: Sequence[str], title: str) -> str:
     """For a document."""
     lines = [title, "", f"| {' | '.join(HEADINGS)} |", f"|---|---|{'---:|' * (len(HEADINGS) - 2)}"]
-    lines += [f"| {' | '.join(cells(row))} |" for row in table]
+    lines += [f"| {' | '.join(row)} |" for row in [*map(cells, table), *map(missing_cells, missing)]]
     return "\n".join(lines) + "\n"
 
 

@@ -28,7 +28,8 @@ class Display:
         self._done = sum(self._is_over(run) for run in runs)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._spoken = time.monotonic()
+        self._begun = self._spoken = time.monotonic()
+        self._done_before = self._done
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -36,7 +37,8 @@ class Display:
             self._task = self._progress.add_task("", total=len(self._runs), completed=self._done, now="")
             self._progress.start()
         before = f", {self._done} of them done before" if self._done else ""
-        self.say(f"{len(self._runs)} runs, {self._jobs} at a time{before}; all of it goes into {self._folder}")
+        runs = "1 run" if len(self._runs) == 1 else f"{len(self._runs)} runs, {self._jobs} at a time"
+        self.say(f"{runs}{before}; all of it goes into {self._folder}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -59,7 +61,7 @@ class Display:
             self._done += bool(summary or failure)
             if summary:
                 result = f"{summary['test_top1']:.2f} % in {summary['training_seconds']:.0f} s"
-                self.say(f"[{self._done}/{len(self._runs)}] {run.name}: {result}")
+                self.say(f"[{self._done}/{len(self._runs)}] {run.name}: {result}{self._left()}")
             elif failure:
                 self.say(f"[{self._done}/{len(self._runs)}] {run.name} failed: {failure.why}")
         if self._progress is not None and self._task is not None:
@@ -68,6 +70,12 @@ class Display:
         elif under_way and time.monotonic() - self._spoken > LINE_SECONDS:
             self._spoken = time.monotonic()
             self.say("under way: " + ", ".join(f"{run.name} {self._epoch(run)}" for run in under_way))
+
+    def _left(self) -> str:
+        """How long it will take yet, if it goes on as it did."""
+        per_run = (time.monotonic() - self._begun) / (self._done - self._done_before)
+        minutes = per_run * (len(self._runs) - self._done) / 60
+        return f" (about {minutes:.0f} min to go)" if minutes >= 1 and self._progress is None else ""
 
     def _is_over(self, run: Run) -> bool:
         return summary_of(self._folder, run) is not None or failure_of(self._folder, run) is not None

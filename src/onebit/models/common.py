@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from torch import nn
 
-from onebit.binarization import binarize
+from onebit.binarization import STRUCTURE, binarization_report, binarize
 from onebit.methods import activation_bits_of
 
 NetType = TypeVar("NetType", bound=nn.Module)
@@ -36,12 +37,26 @@ def norm(width: int, method: str) -> nn.BatchNorm2d:
 
 
 def binarized(
-    net: NetType, method: str, num_projections: int, activation_bits: int | None, options: dict[str, Any]
+    net: NetType,
+    method: str,
+    num_projections: int,
+    activation_bits: int | None,
+    options: dict[str, Any],
+    *,
+    has_structure: bool = True,
 ) -> NetType:
-    """The net with layers of the method. A float net is only as wide as its 1-bit twin with J projections."""
+    """The net with layers of the method. A float net is only as wide as its 1-bit twin with J projections.
+
+    has_structure: whether the net was built with what the method asks beyond its layers.
+    """
     if method == "float":
         num_projections = 1
-    return binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+    net = binarize(net, method, num_projections=num_projections, activation_bits=activation_bits, **options)
+    if has_structure:
+        report = binarization_report(net)
+        notes = tuple(note for note in report.notes if note != STRUCTURE.get(method))
+        net.__dict__["_onebit_report"] = replace(report, notes=notes)
+    return net
 
 
 def initialize(net: nn.Module) -> None:

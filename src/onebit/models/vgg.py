@@ -89,4 +89,6 @@ def vgg16(
     wide = tensor_width(width, num_projections)
     relu = not takes_signs(method, activation_bits)
     net = VGG(wide, num_classes, in_channels, hidden, dropout, relu, method)
-    return binarized(net, method, num_projections, activation_bits, options)
+    # There is no place for shortcuts in a VGG: with 'bireal' it has the layers and their gradients only.
+    has_structure = method != "bireal"
+    return binarized(net, method, num_projections, activation_bits, options, has_structure=has_structure)

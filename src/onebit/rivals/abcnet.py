@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from onebit.convolution import LatentConv2d, Stored
+from onebit.convolution import LatentConv2d, Stored, like_conv
 from onebit.estimators import through, where_within
 from onebit.projection import sgn
 
@@ -35,6 +35,7 @@ class AbcConv2d(LatentConv2d):
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
     OF_INPUT: ClassVar[tuple[str, ...]] = ("v", "beta")
 
+    @like_conv
     def __init__(self, *conv: Any, weight_bases: int = 1, activation_bases: int | None = None, **more: Any) -> None:
         super().__init__(*conv, **more)
         for name, count in (("weight_bases", weight_bases), ("activation_bases", activation_bases)):
@@ -51,9 +52,13 @@ class AbcConv2d(LatentConv2d):
     def quantized_weight(self) -> Tensor:
         """W_q, with the gradient times the sum of alpha."""
         W = self.weight.detach()
-        bases = weight_bases(W, self.weight_bases)
-        alpha = least_squares(bases, W.flatten())
-        return through(self.weight, (alpha @ bases).view_as(W), alpha.sum())
+        # Least squares want more than 16 bits, whatever autocast thinks of products of matrices.
+        with torch.autocast(W.device.type, enabled=False):
+            wide = W.to(torch.promote_types(W.dtype, torch.float32))
+            bases = weight_bases(wide, self.weight_bases)
+            alpha = least_squares(bases, wide.flatten())
+            value = (alpha @ bases).view_as(W).to(W.dtype)
+        return through(self.weight, value, alpha.sum().to(W.dtype))
 
     def quantized_input(self, x: Tensor) -> Tensor:
         """x_q, or x if activation_bits = 32."""
@@ -61,10 +66,22 @@ class AbcConv2d(LatentConv2d):
             return x
         return _Bases.apply(x, self.v, self.beta)  # type: ignore[no-any-return,no-untyped-call]
 
+    def carry_over(self, weight: nn.Parameter) -> None:
+        """The weight itself; v and beta learn if it does."""
+        super().carry_over(weight)
+        for parameter in (self.v, self.beta):
+            if parameter is not None:
+                parameter.requires_grad_(weight.requires_grad)
+
     @property
     def weight_bits(self) -> int:
         """M."""
         return self.weight_bases
+
+    @property
+    def input_bits(self) -> int:
+        """N, or 32."""
+        return self.activation_bases or 32
 
     def stored(self) -> Stored:
         """M bits a weight, M numbers alpha, N thresholds and N numbers beta."""
@@ -98,6 +115,8 @@ def least_squares(bases: Tensor, target: Tensor) -> Tensor:
 
 class _Bases(torch.autograd.Function):
     """x_q of x, v and beta; one pass for each base, in place, where autograd would keep every step of it."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, v: Tensor, beta: Tensor) -> Tensor:

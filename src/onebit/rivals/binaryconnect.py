@@ -22,8 +22,8 @@ class BinaryConnectConv2d(LatentConv2d):
     Courbariaux, Bengio, David: BinaryConnect: Training Deep Neural Networks with binary weights during
     propagations. NeurIPS 2015, arXiv:1511.00363.
 
-    This is its deterministic form. Deviation: the paper divides each layer's learning rate by Glorot's factor;
-    here the learning rate is the schedule's, as for every method.
+    This is its deterministic form. Deviation: the paper scales each layer's learning rate by Glorot's
+    initialisation factor (with SGD by its square); here the learning rate is the schedule's, as for every method.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)

@@ -13,7 +13,7 @@ from onebit.projection import magnitude, sgn
 
 
 class DoReFaConv2d(LatentConv2d):
-    """DoReFa-Net with 1-bit weights and activations of k = 2 to 8 bits, or float ones (activation_bits = 32).
+    """DoReFa-Net with 1-bit weights and activations of k bits: activation_bits = 4, 2 to 8, or 32 (floats).
 
         forward    y = conv2d(x_q, W_b),  W_b = sgn(W) * mean |W| over the layer
                    x_q = round((2^k - 1) * clip(x, 0, 1)) / (2^k - 1), halves to the even neighbour

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.convolution import QuantizedConv2d, Size, Stored
+from onebit.convolution import QuantizedConv2d, Stored, like_conv
 
 
 class LocalBinaryConv2d(QuantizedConv2d):
@@ -32,52 +32,29 @@ class LocalBinaryConv2d(QuantizedConv2d):
     CARRIES_OVER: ClassVar[bool] = False
     fixed: Tensor
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | str = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = False,
-        padding_mode: str = "zeros",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        activation_bits: int | None = None,
-        sparsity: float = 0.5,
-        num_intermediate: int | None = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-            activation_bits=activation_bits,
-        )
+    @like_conv
+    def __init__(self, *conv: Any, sparsity: float = 0.5, num_intermediate: int | None = None, **more: Any) -> None:
         if isinstance(sparsity, bool) or not isinstance(sparsity, int | float) or not 0 < sparsity <= 1:
             raise ValueError(f"sparsity={sparsity!r}: the share of entries that are not 0, more than 0, at most 1")
-        count = out_channels if num_intermediate is None else num_intermediate
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1 or count % groups:
-            raise ValueError(f"num_intermediate={count!r}: use a positive multiple of groups = {groups}")
-        self.sparsity, self.num_intermediate = sparsity, count
-        shape = (count, in_channels // groups, *self.kernel_size)
+        self.sparsity, self.num_intermediate = sparsity, num_intermediate
+        super().__init__(*conv, **more)
+
+    def _make_parameters(self, device: Any, dtype: Any) -> None:
+        count = self.out_channels if self.num_intermediate is None else self.num_intermediate
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1 or count % self.groups:
+            raise ValueError(f"num_intermediate={count!r}: use a positive multiple of groups = {self.groups}")
+        self.num_intermediate = count
+        shape = (count, self.in_channels // self.groups, *self.kernel_size)
         self.register_buffer("fixed", torch.zeros(shape, dtype=torch.int8, device=device))
-        self.pointwise = nn.Parameter(torch.empty(out_channels, count // groups, 1, 1, device=device, dtype=dtype))
+        shape = (self.out_channels, count // self.groups, 1, 1)
+        self.pointwise = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """B at random; V so that the block's output has the size of its input (He), whatever the size of B."""
+        if self.fixed.is_meta:  # to look at only: no random numbers are taken
+            return
         draw = torch.rand(self.fixed.shape)  # on the CPU, so that a seed gives the same B on every device
         self.fixed.copy_((draw < self.sparsity / 2).char() - (draw >= 1 - self.sparsity / 2).char())
         gain = (self.sparsity * self.fixed[0].numel()) ** -0.5
@@ -104,8 +81,9 @@ class LocalBinaryConv2d(QuantizedConv2d):
         return 1 if self.sparsity == 1 else 2
 
     def stored(self) -> Stored:
-        """For B a bit an entry (0 or not) and a bit a sign; V in 32 bits."""
-        return Stored(self.fixed.numel() + int(self.fixed.count_nonzero()), self.pointwise.numel())
+        """For B a bit an entry (0 or not, if there are zeros) and a bit a sign; V in 32 bits."""
+        places = 0 if self.sparsity == 1 else self.fixed.numel()
+        return Stored(places + int(self.fixed.count_nonzero()), self.pointwise.numel())
 
     def _options(self) -> dict[str, tuple[object, object]]:
         mine = {

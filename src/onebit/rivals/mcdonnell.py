@@ -22,8 +22,8 @@ class McDonnellConv2d(LatentConv2d):
 
     To the method belong batch norms without an affine part, which the package's nets then have (`binarize` leaves
     a net's norms alone), and a cosine schedule with warm restarts (`--sched restarts`, recipe
-    cifar10-mcdonnell22-i64). Deviation: the paper's first and last layers are 1-bit too; here they stay in float,
-    as for every method.
+    cifar10-mcdonnell22-i64; his cosines end at a thousandth of the rate, ours at 0). Deviation: the paper's first
+    and last layers are 1-bit too; here they stay in float, as for every method.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)

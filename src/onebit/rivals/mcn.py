@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from onebit.convolution import OwnLoss, QuantizedConv2d, Size, Stored, check_multiplicity, reset_like_conv
+from onebit.convolution import OwnLoss, QuantizedConv2d, Stored, check_multiplicity, like_conv, reset_like_conv
 from onebit.estimators import through
 from onebit.projection import concatenate, sgn, sum_over_j
 
@@ -34,50 +34,25 @@ class ModulatedConv2d(QuantizedConv2d):
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
     KERNEL, MATRIX = "C", "M"
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | str = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = False,
-        padding_mode: str = "zeros",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        num_projections: int = 1,
-        activation_bits: int | None = None,
-        theta: float = 1e-3,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-            activation_bits=activation_bits,
-        )
-        check_multiplicity("num_projections", num_projections, out_channels, groups)
-        if not (math.isfinite(theta) and theta >= 0):
-            raise ValueError(f"theta={theta!r}: use a finite number >= 0 (the paper: 1e-3; 0 turns L_M off)")
+    @like_conv
+    def __init__(self, *conv: Any, num_projections: int = 1, theta: float = 1e-3, **more: Any) -> None:
+        if not isinstance(theta, int | float) or not (math.isfinite(theta) and theta >= 0):
+            raise ValueError(f"theta={theta!r}: use a finite number >= 0 (0 turns L_M off)")
         self.num_projections, self.theta = num_projections, theta
-        shape = (out_channels // num_projections, in_channels // groups, *self.kernel_size)
+        super().__init__(*conv, **more)
+
+    def _make_parameters(self, device: Any, dtype: Any) -> None:
+        check_multiplicity("num_projections", self.num_projections, self.out_channels, self.groups)
+        shape = (self.out_channels // self.num_projections, self.in_channels // self.groups, *self.kernel_size)
         self.C = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        self.M = nn.Parameter(torch.empty(num_projections, *self.kernel_size, device=device, dtype=dtype))
+        self.M = nn.Parameter(torch.empty(self.num_projections, *self.kernel_size, device=device, dtype=dtype))
         reset_like_conv(self.C, self.bias)
         self._reset_m()
 
     @torch.no_grad()
     def _reset_m(self) -> None:
+        if self.M.is_meta:  # to look at only: no random numbers are taken
+            return
         spread = torch.rand(self.M.shape) + 0.5 if self.num_projections > 1 else torch.ones(self.M.shape)
         self.M.copy_(spread.to(self.M) * self.C.abs().mean())
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from onebit.convolution import like_conv
 from onebit.rivals.bwn import BwnConv2d
 
 
@@ -29,6 +30,7 @@ class XnorConv2d(BwnConv2d):
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
 
+    @like_conv
     def __init__(self, *conv: Any, scale_map: bool = False, **more: Any) -> None:
         super().__init__(*conv, **more)
         if not isinstance(scale_map, bool):

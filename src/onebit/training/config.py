@@ -37,7 +37,7 @@ def _known_method(method: str) -> str:
     from onebit.methods import METHODS
 
     if method not in METHODS:
-        near = get_close_matches(method, METHODS, n=1)
+        near = get_close_matches(method.lower(), METHODS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"{hint}use one of {', '.join(METHODS)}")
     return method
@@ -180,7 +180,12 @@ class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields
     def _fits_together(self) -> Config:
         _check_options(self)
         if self.two_stage and activation_bits(self) != 1:
-            raise ValueError("two_stage: inserts the signs of activation_bits = 1, and a method that is not float")
+            raise ValueError(
+                "two_stage: the second stage inserts signs: use --activation-bits 1, and a method that takes it"
+            )
+        for key in ("stage2_lr", "stage2_epochs"):
+            if getattr(self, key) is not None and not self.two_stage:
+                raise ValueError(f"{key}: there is a second stage only with two_stage")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones {self.milestones}: must rise")
         return self
@@ -247,7 +252,10 @@ def _check_options(net: Net) -> None:
     given = {key: value for key, value in options.items() if value is not None}
     if net.projections != 1 and net.method != "float":  # a float net is only as wide as its twin
         given["num_projections"] = net.projections
-    check_taken(net.method, layer_of(net.method), given)
+    try:
+        check_taken(net.method, layer_of(net.method), given)
+    except ValueError as error:
+        raise ValueError(str(error).replace("num_projections", "projections")) from None
 
 
 def _as_list(value: Any) -> Any:

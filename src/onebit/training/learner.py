@@ -109,6 +109,9 @@ class Learner:
 
     def is_sound(self, images: Tensor) -> bool:
         """Whether the net makes numbers of these images; the last loss was of the weights before the update."""
+        # sgn makes a +1 of an activation that is NaN, so outputs alone do not show that a weight is.
+        if not all(tensor.isfinite().all() for tensor in self.net.state_dict().values()):
+            return False
         self.net.eval()
         try:
             with torch.inference_mode():

@@ -72,14 +72,10 @@ class Loop:
 
     def __init__(self, config: Config, folder: RunFolder, data: DataSet, processes: Processes) -> None:
         self.config, self.folder, self.data, self.processes = config, folder, data, processes
-        self.train_rows, self.held_rows, self.test_rows = _rows(config, data)
+        self.train_rows, self.held_rows, self.test_rows = divide(config, data)
         self.steps = len(self.train_rows) // config.batch_size
         if config.batch_size % processes.count:
             raise UserError(f"--batch-size {config.batch_size}: {processes.count} processes can't share it equally")
-        if self.steps == 0:
-            raise UserError(
-                f"--batch-size {config.batch_size}: there are only {len(self.train_rows)} training images"
-            )
         self.stages = stages(config)
         self.feed = Feed(data.mean, data.deviation, processes.device)
         self.position = Position()
@@ -316,20 +312,19 @@ class Loop:
         chosen = order[: min(config.bn_batches, self.steps) * config.batch_size]
         reestimate_norms(net, self.data, list(chosen.reshape(-1, part)), self.feed)
         test = self._evaluate(net, self.data.test, self.test_rows)
+        held = self._evaluate(net, self.data.train, self.held_rows) if len(self.held_rows) else None
         at.finished = True
-        self._log(
-            "final", self.stages[-1].epochs - 1, test_top1=test.top1, test_top5=test.top5, test_loss=test.loss
-        )
+        scores = {"test_top1": test.top1, "test_top5": test.top5, "test_loss": test.loss}
+        self._log("final", self.stages[-1].epochs - 1, **scores)
         summary = {
             "net": self.spec.summary(),
             "data": config.data,
             "seed": config.seed,
             "epochs": sum(stage.epochs for stage in self.stages),
             "updates": at.total,
-            "test_top1": test.top1,
-            "test_top5": test.top5,
-            "test_loss": test.loss,
+            **scores,
             "test_images": test.images,
+            "held_out_top1": None if held is None else held.top1,
             "best_held_out_top1": at.best if len(self.held_rows) else None,
             "best_epoch": at.best_epoch or None,
             "training_seconds": round(at.training_seconds, 1),
@@ -339,7 +334,7 @@ class Loop:
         return summary
 
 
-def _rows(config: Config, data: DataSet) -> tuple[Rows, Rows, Rows]:
+def divide(config: Config, data: DataSet) -> tuple[Rows, Rows, Rows]:
     """Rows to train on, held out, and to test on; the same whatever the seed."""
     order = shuffled(Stream.HELD_OUT, 0, 0, np.arange(len(data.train.labels)))
     test = np.arange(len(data.test.labels))
@@ -349,4 +344,6 @@ def _rows(config: Config, data: DataSet) -> tuple[Rows, Rows, Rows]:
     held = min(5000, len(order) // 10) if config.hold_out == "auto" else config.hold_out
     if held >= len(order):
         raise UserError(f"--hold-out {held}: there are only {len(order)} training images")
+    if len(order) - held < config.batch_size:
+        raise UserError(f"--batch-size {config.batch_size}: there are only {len(order) - held} training images")
     return np.sort(order[held:]), np.sort(order[:held]), np.sort(test)

@@ -195,6 +195,10 @@ def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor
         layer.carry_over(nn.Parameter(weight.clone()))
     own = net.state_dict()
     new = {name for name in own if name.rpartition(".")[0] in _quantized(net) or name.endswith(".prelu.weight")}
+    if spec.net.model == "resnet18" and spec.net.method == "xnor":  # its norms stand elsewhere
+        moved = {name for name in own if name.startswith("blocks.") and name.split(".")[2] == "norm"}
+        new |= moved
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in moved}
     return {name: own[name] for name in new} | tensors
 
 

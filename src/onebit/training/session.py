@@ -69,10 +69,10 @@ def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: boo
 
 def _is_of(folder: RunFolder, config: Config) -> bool:
     """Whether the folder's run is this one, begun by the group of processes that torchrun has just replaced."""
-    return not _changed(checked(folder.stored_config()), config)
+    return not changed_keys(checked(folder.stored_config()), config)
 
 
-def _changed(stored: Config, asked: Config) -> list[str]:
+def changed_keys(stored: Config, asked: Config) -> list[str]:
     """The keys of which a run that is resumed would not be the same."""
     free = FREE_AT_RESUME
     return [k for k in Config.model_fields if k not in free and getattr(stored, k) != getattr(asked, k)]
@@ -83,7 +83,7 @@ def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) ->
     stored = checked(RunFolder(out).stored_config())
     if asked is None:
         asked = checked({**stored.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
-    for key in _changed(stored, asked):
+    for key in changed_keys(stored, asked):
         was, now = getattr(stored, key), getattr(asked, key)
         raise UserError(f"{flag(key)} {now}: the run in {out} began with {was}, and a resumed run keeps it")
     return asked
