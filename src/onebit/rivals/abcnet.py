@@ -142,7 +142,7 @@ class _Bases(torch.autograd.Function):
             shifted = x.add(v_n)
             passed = where_within(grad, shifted, 0.0, 1.0)
             grad_v.append(passed.sum() * beta_n)
-            grad_x.addcmul_(passed, beta_n)
+            grad_x.add_(passed.mul_(beta_n))
             base = shifted.sub_(0.5).sign_().add_(0.5).sign_()
             grad_beta.append(base.mul_(grad).sum())
         return grad_x, torch.stack(grad_v).to(v), torch.stack(grad_beta).to(beta)
