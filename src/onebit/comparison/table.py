@@ -65,7 +65,7 @@ def rows(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Row]:
 
 def at_the_edge(table: Sequence[Row], plan: Plan) -> list[str]:
     """Methods whose best learning rate is the largest or the smallest of the grid: another may be better still."""
-    if len(plan.lrs) < 2:
+    if len(plan.lrs) < 3:  # of two, each is an end
         return []
     return [row.method for row in table if row.lr in {min(plan.lrs), max(plan.lrs)}]
 
