@@ -441,3 +441,15 @@ def test_rates_at_an_end_of_the_grid_are_named():
     table = [row("a", lr=0.1), row("b", lr=0.3), row("c", lr=1.0)]
     assert at_the_edge(table, plan) == ["a", "c"]
     assert at_the_edge(table, plan.model_copy(update={"lrs": (0.1,)})) == []
+
+
+@pytest.mark.slow
+def test_smoke_compares_every_method(tmp_path, compared):
+    """All of them come to their ends, and all but the slowest of learners have learned something."""
+    out, _ = compared("--budget", "smoke", "--json", "--quiet", out=tmp_path)
+    found = json.loads(out)
+    assert {row["method"] for row in found["rows"]} == set(METHODS)
+    assert found["finished"]
+    assert found["failures"] == []
+    assert all(row["top1"] > 25 for row in found["rows"])
+    assert all(row["top1"] > 70 for row in found["rows"] if row["activation_bits"] > 1)
