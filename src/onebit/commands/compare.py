@@ -268,11 +268,11 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
 
     shown = Table(title=facts["title"])
     for heading in tables.HEADINGS:
-        shown.add_column(heading, justify="left" if heading == "method" else "right")
+        shown.add_column(heading, justify="left" if heading == "method" else "right", overflow="fold")
     for cells in [*map(tables.cells, table), *map(tables.missing_cells, facts["without_result"])]:
         name, *numbers = cells
         shown.add_row(name.replace(":", "\n  ").replace(",", "\n  "), *numbers)  # a variant's keys, a line each
-    Console().print(shown)
+    Console(width=None if sys.stdout.isatty() else 120).print(shown)
     lines = [
         "top-1: test images, last epoch; bytes: counted, see onebit.storage; lr: the best on held-out images",
         f"table.md, .csv, .json and accuracy-bytes.svg, .png are in {folder}",
