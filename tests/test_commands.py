@@ -1,5 +1,6 @@
 """The command line, as real processes."""
 
+import os
 import re
 import subprocess
 import sys
@@ -108,3 +109,13 @@ def test_digits_are_whole():
     means = np.stack([train.images[train.labels == d].mean(0).ravel() for d in range(10)])
     guess = torch.cdist(torch.from_numpy(test.images.reshape(449, -1)), torch.from_numpy(means)).argmin(1)
     assert (guess.numpy() == test.labels).mean() > 0.8
+
+
+def test_a_reader_that_has_had_enough_gets_no_message():
+    """As with `onebit train --list-recipes | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "onebit", "train", "--list-recipes"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

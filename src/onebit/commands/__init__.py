@@ -28,7 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = words[0] if words else ""
     try:
         arguments = _parse(name, words)
-        return int(_module(arguments.command).run(arguments))
+        code = int(_module(arguments.command).run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads our output has had enough (`| head`): no mistake of anybody's
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for what Python still wants to write at exit
+        return 128 + 13
     except KeyboardInterrupt:
         line, code = "stopped", 130
     except ModuleNotFoundError as error:
