@@ -27,10 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     name = words[0] if words else ""
     try:
-        arguments = _parse(name, words)
-        code = int(_module(arguments.command).run(arguments))
-        sys.stdout.flush()
-        return code
+        return _run(name, words)
     except BrokenPipeError:  # who reads our output has had enough (`| head`): no mistake of anybody's
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
@@ -52,6 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = os.environ.get("RANK", "0")
     who = f"onebit {name}" if rank == "0" else f"onebit {name} (process {rank})"
     print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _run(name: str, words: list[str]) -> int:
+    arguments = _parse(name, words)
+    code = int(_module(arguments.command).run(arguments))
+    sys.stdout.flush()
     return code
 
 
