@@ -89,8 +89,8 @@ def binarize(
     skip               names or shell patterns ('layer4.*') of convs to leave alone as well, or a function
                        (name, conv) -> True, a reason, or False, which then decides alone
     relu_before_sign   what to do about a ReLU whose output feeds a 1-bit input, which would be +1 everywhere:
-                       'remove' takes it out where it feeds nothing else, and refuses otherwise; 'prelu' makes it
-                       a PReLU; 'keep' looks at nothing
+                       'remove' takes it out where all that it feeds (through sums and shortcuts, too) ends in
+                       1-bit inputs, and refuses otherwise; 'prelu' makes it a PReLU; 'keep' looks at nothing
     options            of the new layers. pcnn: lam, forward_w, w_init, scale, levels; xnor: scale_map; abc:
                        weight_bases, activation_bases; lbcnn: sparsity, num_intermediate; mcn: theta
     """
