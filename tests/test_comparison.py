@@ -17,7 +17,7 @@ from onebit.commands.compare import _words
 from onebit.comparison.plan import Plan, parse_contestants, runs
 from onebit.comparison.plot import plot
 from onebit.comparison.running import Process, _outcome, failure_of
-from onebit.comparison.table import Row, as_markdown, at_the_edge, rows
+from onebit.comparison.table import Row, as_markdown, at_the_edge, grid, rows
 from onebit.counting import Storage
 from onebit.errors import UserError
 from onebit.methods import METHODS
@@ -280,7 +280,7 @@ def fake_runs(folder, scores, monkeypatch):
             summary = dict(zip(("held_out_top1", "test_top1", "training_seconds"), score, strict=True))
             (folder / run.name / "summary.json").write_text(json.dumps(summary))
     monkeypatch.setattr("onebit.comparison.table._counted", lambda *_: (Storage(10, 8, 2), (1, 1)))
-    return rows(folder, plan, planned)
+    return rows(folder, plan, planned, grid(folder, plan, planned))
 
 
 def test_the_rate_is_chosen_on_held_out_images_among_those_that_do_for_all_seeds(tmp_path, monkeypatch):

@@ -197,15 +197,14 @@ class DiscreteBackprop:
             raise RuntimeError(f"optimizer.step() was called by a GradScaler. {_HOW_SCALED}")
         # A fused optimizer unscales inside its kernel: until then .grad is scaled, and L_P's part must be too.
         # It also gets called when there was an overflow, and then changes nothing.
-        grad_scale = getattr(optimizer, "grad_scale", None)
+        grad_scale = 1.0 if (found := getattr(optimizer, "grad_scale", None)) is None else float(found)
         self.projection_loss = join(
             due,
             delta_scale=_delta_scale((d.layer for d in due), self.scaler),
-            grad_scale=1.0 if grad_scale is None else float(grad_scale),
+            grad_scale=grad_scale,
             may_overflow=getattr(optimizer, "found_inf", None) is not None,
         )
-        scale = 1.0 if grad_scale is None else float(grad_scale)
-        own = join_own_losses(self._layers_in(optimizer), grad_scale=scale)
+        own = join_own_losses(self._layers_in(optimizer), grad_scale=grad_scale)
         self.projection_loss = self.projection_loss + own.to(self.projection_loss.device)
         return self.projection_loss
 

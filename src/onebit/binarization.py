@@ -101,7 +101,7 @@ def binarize(
         options["num_projections"] = num_projections
     if activation_bits is not None:
         options["activation_bits"] = activation_bits
-    check_taken(method, layer_class, options)
+    check_taken(method, options)
     skipped = _skipped(model, skip)
     if layer_class is None:
         skipped = {name: "method 'float'" for name, _ in _convs(model)}

@@ -40,6 +40,7 @@ class QuantizedConv2d(nn.Module):
     KERNEL: ClassVar[str | None] = "weight"  # the parameter whose signs are the bits of the kernels
     MATRIX: ClassVar[str | None] = None  # the parameter that multiplies every kernel, if there is one
     OF_INPUT: ClassVar[tuple[str, ...]] = ()  # parameters that a layer with float activations has not
+    num_projections: int = 1  # kernels made of each learned one, if a subclass has the option
     CARRIES_OVER: ClassVar[bool] = True  # whether a float conv's weight can become this layer's
 
     bias: nn.Parameter | None
@@ -123,8 +124,19 @@ class QuantizedConv2d(nn.Module):
         return self.activation_bits
 
     def carry_over(self, weight: nn.Parameter) -> None:
-        """Begin with the weight (out_channels, in_channels / groups, k, k) of a float conv."""
-        raise NotImplementedError
+        """Begin with the weight (out_channels, in_channels / groups, k, k) of a float conv.
+
+        J = 1: with the weight itself, so that ties and memory layout stay; J > 1: kernel o is weight[o*J].
+        """
+        if self.num_projections == 1:
+            self.register_parameter(self.KERNEL or "", weight)
+        else:
+            kernel: nn.Parameter = getattr(self, self.KERNEL or "")
+            with torch.no_grad():
+                kernel.copy_(weight[:: self.num_projections])
+            kernel.requires_grad_(weight.requires_grad)
+        if self.MATRIX:
+            getattr(self, self.MATRIX).requires_grad_(weight.requires_grad)
 
     def stored(self) -> Stored:
         """What is to be kept of the trained layer, bias aside."""
@@ -174,10 +186,6 @@ class LatentConv2d(QuantizedConv2d):
         shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         reset_like_conv(self.weight, self.bias)
-
-    def carry_over(self, weight: nn.Parameter) -> None:
-        """The weight itself: ties and memory layout stay."""
-        self.register_parameter("weight", weight)
 
     def stored(self) -> Stored:
         """A bit a weight; methods with a scale add it."""

@@ -24,26 +24,31 @@ def through(latent: Tensor, value: Tensor, slope: Tensor | float = 1.0) -> Tenso
     return value + (passed if slope == 1 else passed * slope)
 
 
-class _Sign(torch.autograd.Function):
+class Sign(torch.autograd.Function):
+    """sgn(x) with pseudo-gradient 1{|x| <= 1}; a subclass may have another backward."""
+
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
+        """sgn(x)."""
         return sgn(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        """The gradient depends on x."""
         ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """The gradient where |x| <= 1."""
         (x,) = ctx.saved_tensors
         return where_within(grads[0], x, -1.0, 1.0)
 
 
 def binarize_activation(x: Tensor) -> Tensor:
     """sgn(x), sgn(0) = +1, with pseudo-gradient 1{|x| <= 1} (Algorithm 1, line 7)."""
-    return _Sign.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+    return Sign.apply(x)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def where_within(grad: Tensor, x: Tensor, low: float, high: float) -> Tensor:

@@ -136,16 +136,6 @@ class ProjectionConv2d(QuantizedConv2d):
         levels = self.projection.levels
         return ((levels if isinstance(levels, int) else len(levels)) - 1).bit_length()
 
-    def carry_over(self, weight: nn.Parameter) -> None:
-        """J = 1: the weight itself, so that ties and memory layout stay; J > 1: C[o] = weight[o*J]."""
-        self.W.requires_grad_(weight.requires_grad)
-        if self.num_projections == 1:
-            self.register_parameter("C", weight)
-            return
-        with torch.no_grad():
-            self.C.copy_(weight[:: self.num_projections])
-        self.C.requires_grad_(weight.requires_grad)
-
     def stored(self) -> Stored:
         """sgn(C) once, the J masks sgn(W), and the scale; with more levels, J kernels of that many bits."""
         scales = 1 if self.projection.scale == "layer" else len(self.C)

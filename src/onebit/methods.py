@@ -30,10 +30,15 @@ METHODS: dict[str, type[QuantizedConv2d] | None] = {
 def layer_of(method: str) -> type[QuantizedConv2d] | None:
     """The layer class of a method; None for 'float'."""
     if method not in METHODS:
-        near = get_close_matches(str(method).lower(), METHODS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest_method(str(method))
+        hint = f"did you mean {near!r}? " if near else ""
         raise ValueError(f"method={method!r}: {hint}use one of {', '.join(map(repr, METHODS))}")
     return METHODS[method]
+
+
+def nearest_method(name: str) -> str | None:
+    """The method that a wrong name may have meant."""
+    return next(iter(get_close_matches(name.lower(), METHODS, n=1)), None)
 
 
 def method_options(method: str) -> tuple[str, ...]:
@@ -42,8 +47,7 @@ def method_options(method: str) -> tuple[str, ...]:
     if layer_class is None:
         return ()
     named = inspect.signature(layer_class.__init__).parameters.values()
-    own = [p.name for p in named if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    return tuple(dict.fromkeys([*own, "activation_bits"]))
+    return tuple(p.name for p in named if p.kind is inspect.Parameter.KEYWORD_ONLY)
 
 
 def activation_bits_of(method: str, asked: int | None = None) -> int:
@@ -63,9 +67,9 @@ def check_known(method: str, options: dict[str, Any]) -> None:
             raise ValueError(f"{name}={value!r}: there is no such argument; {hint}")
 
 
-def check_taken(method: str, layer_class: type[QuantizedConv2d] | None, options: dict[str, Any]) -> None:
+def check_taken(method: str, options: dict[str, Any]) -> None:
     """Refuse what the method does not take, and raise the errors that a layer would, for any model."""
-    taken = method_options(method)
+    layer_class, taken = layer_of(method), method_options(method)
     for name, value in options.items():
         if name not in taken and (name, value) != ("activation_bits", 32):
             what = f"it takes {', '.join(taken)}" if taken else "it takes no options"

@@ -14,8 +14,7 @@ from onebit.errors import UserError
 if TYPE_CHECKING:
     from onebit.comparison.plan import Plan, Run
     from onebit.comparison.running import Failure
-    from onebit.comparison.table import Row
-    from onebit.data.splits import DataSet
+    from onebit.comparison.table import Point, Row
     from onebit.training.config import Config
 
 HELP = "train several methods with the same net, data, schedule, seeds and learning rates, and compare them"
@@ -62,15 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is not finished, print the table."""
     from onebit.comparison.plan import check, runs
     from onebit.comparison.running import run_all, summary_of
-    from onebit.comparison.table import rows
+    from onebit.comparison.table import grid, rows
     from onebit.comparison.watching import Display
+    from onebit.training.session import data_of
 
     plan, base, left_out = _stored(arguments) if arguments.resume else _asked(arguments)
     planned = runs(plan, base)
     folder = _folder(arguments, base)
     jobs = _jobs(arguments.jobs, base, len(planned))
     if not all(summary_of(folder, run) for run in planned):
-        check(planned, _data(base))
+        check(planned, data_of(base))  # data that must be fetched is fetched here, once
     with _held(folder):
         if not arguments.resume:
             base = _begun(folder, plan, base)
@@ -79,8 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
             for method in left_out:
                 display.say(f"{method} does not take --activation-bits {base.activation_bits} and is left out")
             failures, stopped = run_all(folder, planned, jobs, display.watch)
-        table = rows(folder, plan, planned)
-        facts = _facts(folder, plan, planned, base, failures)
+        points = grid(folder, plan, planned)
+        table = rows(folder, plan, planned, points)
+        facts = _facts(folder, plan, planned, base, failures, points)
         _keep(folder, table, facts)
     if stopped:
         print(f"stopped and saved; go on with: onebit compare --resume {folder}", file=sys.stderr)  # noqa: T201
@@ -209,23 +210,17 @@ def _jobs(asked: int | None, base: Config, runs: int) -> int:
     return min(asked, runs)
 
 
-def _data(base: Config) -> DataSet:
-    """If it must be fetched, it is fetched here, once."""
-    from onebit.data.catalog import load_data
-
-    return load_data(
-        base.data, base.data_dir, image_size=base.image_size, workers=base.workers, on_bad_image=base.on_bad_image
-    )
-
-
 def _facts(
-    folder: Path, plan: Plan, planned: Sequence[Run], base: Config, failures: Sequence[Failure]
+    folder: Path,
+    plan: Plan,
+    planned: Sequence[Run],
+    base: Config,
+    failures: Sequence[Failure],
+    points: Sequence[Point],
 ) -> dict[str, Any]:
     """About the comparison as a whole."""
     from onebit.comparison.running import failure_of, summary_of
-    from onebit.comparison.table import grid
 
-    points = grid(folder, plan, planned)
     with_result = {point.method for point in points if point.finished}
     return {
         "title": f"{base.model} on {base.data}, {base.epochs} epoch{'s' if base.epochs > 1 else ''}",

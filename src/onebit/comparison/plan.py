@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
-from onebit.methods import METHODS, layer_of, method_options
+from onebit.methods import METHODS, layer_of, method_options, nearest_method
 from onebit.training.config import OPTIONS, Config, Net
 from onebit.training.loop import divide
 from onebit.training.nets import spec_of
@@ -89,8 +88,8 @@ def _takes(method: str, activation_bits: int) -> bool:
 def _contestant(word: str) -> Contestant:
     method, _, rest = word.partition(":")
     if method not in METHODS:
-        near = get_close_matches(method.lower(), METHODS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = nearest_method(method)
+        hint = f"did you mean {near}? " if near else ""
         raise UserError(f"--methods {method}: {hint}use some of {', '.join(METHODS)}")
     keys: dict[str, str] = {}
     own = _own_keys(method)

@@ -65,10 +65,11 @@ def run_all(
     with Interrupts() as interrupts:
         try:
             while (waiting and not interrupts.received) or under_way:
-                free = [run for run in waiting if not RunFolder(folder / run.name).is_busy()]
-                starting = [] if interrupts.received else free[: jobs - len(under_way)]
-                under_way += [_start(folder, run) for run in starting]
-                waiting = [run for run in waiting if run not in starting]
+                if len(under_way) < jobs and not interrupts.received:
+                    free = [run for run in waiting if not RunFolder(folder / run.name).is_busy()]
+                    starting = free[: jobs - len(under_way)]
+                    under_way += [_start(folder, run) for run in starting]
+                    waiting = [run for run in waiting if run not in starting]
                 ended = [process for process in under_way if process.popen.poll() is not None]
                 under_way = [process for process in under_way if process not in ended]
                 failures += [failure for p in ended if (failure := _outcome(folder, p, bool(interrupts.received)))]

@@ -56,9 +56,8 @@ def grid(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Point]:
     return found
 
 
-def rows(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Row]:
-    """A row for every contestant with finished runs, best first."""
-    points = grid(folder, plan, runs)
+def rows(folder: Path, plan: Plan, runs: Sequence[Run], points: Sequence[Point]) -> list[Row]:
+    """A row for every contestant with finished runs, best first; `points` are those of `grid`."""
     found = [row for contestant in plan.contestants if (row := _row(folder, contestant, runs, points))]
     return sorted(found, key=lambda row: -row.top1)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from onebit.convolution import LatentConv2d, Stored
-from onebit.estimators import through
+from onebit.estimators import Sign, through
 from onebit.projection import magnitude, sgn
 
 
@@ -46,18 +45,8 @@ class BiRealConv2d(LatentConv2d):
         return Stored(self.weight.numel(), self.out_channels)
 
 
-class _ApproxSign(torch.autograd.Function):
+class _ApproxSign(Sign):
     """sgn(x), with the derivative of 2x + x^2 for -1 <= x < 0 and 2x - x^2 for 0 <= x < 1: 2 - 2|x| there."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return sgn(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
-        ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -77,14 +77,8 @@ class ModulatedConv2d(QuantizedConv2d):
         self.M.abs_()
 
     def carry_over(self, weight: nn.Parameter) -> None:
-        """K = 1: the weight itself; K > 1: C[o] = weight[o*K]. M follows its size."""
-        if self.num_projections == 1:
-            self.register_parameter("C", weight)
-        else:
-            with torch.no_grad():
-                self.C.copy_(weight[:: self.num_projections])
-            self.C.requires_grad_(weight.requires_grad)
-        self.M.requires_grad_(weight.requires_grad)
+        """C as for every method; M follows its size."""
+        super().carry_over(weight)
         self._reset_m()
 
     def stored(self) -> Stored:

@@ -5,7 +5,6 @@ A section of keys a class. A key `batch_size` is the flag `--batch-size`; the de
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -34,11 +33,11 @@ def _number(value: Any) -> Any:
 
 
 def _known_method(method: str) -> str:
-    from onebit.methods import METHODS
+    from onebit.methods import METHODS, nearest_method
 
     if method not in METHODS:
-        near = get_close_matches(method.lower(), METHODS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = nearest_method(method)
+        hint = f"did you mean {near}? " if near else ""
         raise ValueError(f"{hint}use one of {', '.join(METHODS)}")
     return method
 
@@ -246,14 +245,14 @@ def activation_bits(net: Net) -> int:
 
 def _check_options(net: Net) -> None:
     """What the method does not take is refused here, before any data is looked for."""
-    from onebit.methods import check_taken, layer_of
+    from onebit.methods import check_taken
 
     options = {key: getattr(net, key) for key in ("activation_bits", *OPTIONS)}
     given = {key: value for key, value in options.items() if value is not None}
     if net.projections != 1 and net.method != "float":  # a float net is only as wide as its twin
         given["num_projections"] = net.projections
     try:
-        check_taken(net.method, layer_of(net.method), given)
+        check_taken(net.method, given)
     except ValueError as error:
         raise ValueError(str(error).replace("num_projections", "projections")) from None
 

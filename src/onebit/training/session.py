@@ -91,21 +91,22 @@ def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) ->
 
 def _data(config: Config, processes: Processes) -> DataSet:
     """The writer first, alone: it may have to download."""
-
-    def load() -> DataSet:
-        return load_data(
-            config.data,
-            config.data_dir,
-            image_size=config.image_size,
-            workers=config.workers,
-            on_bad_image=config.on_bad_image,
-        )
-
     if processes.count == 1:
-        return load()
-    data = load() if processes.writes else None
+        return data_of(config)
+    data = data_of(config) if processes.writes else None
     processes.wait()
-    return data or load()
+    return data or data_of(config)
+
+
+def data_of(config: Config) -> DataSet:
+    """The data that a config asks for, downloaded if need be."""
+    return load_data(
+        config.data,
+        config.data_dir,
+        image_size=config.image_size,
+        workers=config.workers,
+        on_bad_image=config.on_bad_image,
+    )
 
 
 def _watcher(config: Config, folder: RunFolder, processes: Processes, step: int, quiet: bool) -> Watchers:
