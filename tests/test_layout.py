@@ -6,28 +6,46 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "onebit"
-CHAIN = re.search(r"^    (version, .* -> .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)[1]
-RANK = {name: rank for rank, stage in enumerate(CHAIN.split(" -> ")) for name in stage.split(", ")}
+CHAINS = re.findall(r"^    (version, .* -> .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+RANKS = [
+    {name: rank for rank, stage in enumerate(chain.split(" -> ")) for name in stage.split(", ")} for chain in CHAINS
+]
+FILES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or not path.name.startswith("__")]
 
 
 def imports(path):
-    """The parts of onebit that a file imports, wherever in it."""
+    """The modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "onebit":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onebit."):
-            yield node.module.split(".")[1]
+            yield from (f"onebit.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("onebit."))
+            yield from (alias.name for alias in node.names)
+
+
+def part_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def test_modules_import_only_what_stands_to_their_left():
-    files = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or not path.name.startswith("__")]
-    assert len(files) > 15
-    for path in files:
-        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for imported in imports(path):
-            assert imported == part or RANK[imported] < RANK[part], f"{path}: imports {imported}"
+    assert len(FILES) > 15
+    assert len(RANKS) == 2
+    for path in FILES:
+        part = part_of(path)
+        for name in imports(path):
+            if name.startswith("onebit."):
+                imported = name.split(".")[1]
+                left = any(rank.get(imported, 1e9) < rank.get(part, -1) for rank in RANKS)
+                assert imported == part or left, f"{path}: imports {imported}"
+
+
+def test_the_second_chain_never_imports_torch():
+    training, packed = RANKS
+    alone = [path for path in FILES if part_of(path) in set(packed) - set(training)]
+    assert len(alone) >= 9
+    for path in alone:
+        assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
 
 
 def test_files_stay_short():

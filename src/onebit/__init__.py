@@ -19,21 +19,31 @@ if TYPE_CHECKING:
         discrete_backprop,
     )
     from onebit.binarization import BinarizationReport, binarization_report, binarize
-    from onebit.counting import Storage, storage
+    from onebit.counting import Storage, binary_state_dict, storage
+    from onebit.errors import ExportError, ModelFileError
+    from onebit.exporting.exporter import export
     from onebit.groups import parameter_groups
     from onebit.layers import ProjectionConv2d
+    from onebit.loading import load
+    from onebit.modelfile import Preprocessing
 
 __all__ = [
     "BinarizationReport",
     "DiscreteBackprop",
+    "ExportError",
+    "ModelFileError",
+    "Preprocessing",
     "ProjectionConv2d",
     "Storage",
     "__version__",
     "add_projection_gradients",
     "binarization_report",
     "binarize",
+    "binary_state_dict",
     "constrain_weights",
     "discrete_backprop",
+    "export",
+    "load",
     "models",
     "parameter_groups",
     "rivals",
@@ -43,13 +53,19 @@ __all__ = [
 _HOME = {
     "BinarizationReport": "binarization",
     "DiscreteBackprop": "backprop",
+    "ExportError": "errors",
+    "ModelFileError": "errors",
+    "Preprocessing": "modelfile",
     "ProjectionConv2d": "layers",
     "Storage": "counting",
     "add_projection_gradients": "backprop",
     "binarization_report": "binarization",
     "binarize": "binarization",
+    "binary_state_dict": "counting",
     "constrain_weights": "backprop",
     "discrete_backprop": "backprop",
+    "export": "exporting.exporter",
+    "load": "loading",
     "models": "models",
     "parameter_groups": "groups",
     "rivals": "rivals",

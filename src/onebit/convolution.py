@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebit.estimators import binarize_activation
+from onebit.projection import sgn
 
 Size = int | tuple[int, ...]
 
@@ -27,6 +28,22 @@ class OwnLoss(NamedTuple):
 
     loss: Tensor
     gradients: dict[str, Tensor]
+
+
+class Kernels(NamedTuple):
+    """A weight taken apart: row o*J + j is scale * masks[j] o modulation[j] o signs[o]. Nothing of it learns."""
+
+    signs: Tensor  # (out_channels / J, in_channels / groups, k, k), of +-1
+    scale: Tensor  # (), or (out_channels,)
+    masks: Tensor | None = None  # (J, k, k), of +-1
+    modulation: Tensor | None = None  # (J, k, k)
+
+
+class Bases(NamedTuple):
+    """A quantised input: the sum over n of scales[n] * sgn(x - thresholds[n])."""
+
+    thresholds: Tensor  # (N,)
+    scales: Tensor  # (N,)
 
 
 class QuantizedConv2d(nn.Module):
@@ -106,11 +123,21 @@ class QuantizedConv2d(nn.Module):
         """conv2d(quantized input, quantized weight); zero padding stays 0, it has no sign."""
         return self.convolve(self.quantized_input(input), self.quantized_weight(), self.bias)
 
+    def kernels(self) -> list[Kernels]:
+        """The quantised weight as a sum of 1-bit kernels; none if it is no such sum."""
+        raise NotImplementedError
+
+    def input_code(self) -> Bases | int | None:
+        """The quantised input as bits, or as whole numbers of 0 to n that stand for 0 to 1; None: floats."""
+        if self.activation_bits == 32:
+            return None
+        return Bases(torch.zeros(1), torch.ones(1))
+
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The convolution itself, with this layer's geometry."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._padding_per_side(), mode=self.padding_mode), 0
+            x, padding = F.pad(x, self.padding_per_side(), mode=self.padding_mode), 0
         return F.conv2d(x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     @property
@@ -149,7 +176,14 @@ class QuantizedConv2d(nn.Module):
         """A loss whose gradients join those of the task at the optimizer's step."""
         return None
 
-    def _padding_per_side(self) -> list[int]:
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Of an image of that size."""
+        left, right, top, bottom = self.padding_per_side()
+        reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+        rooms = (height + top + bottom - reach[0], width + left + right - reach[1])
+        return rooms[0] // self.stride[0] + 1, rooms[1] // self.stride[1] + 1
+
+    def padding_per_side(self) -> list[int]:
         """F.pad's order: left, right, top, bottom."""
         if isinstance(self.padding, str):
             reach = zip(self.dilation, self.kernel_size, strict=True)
@@ -186,6 +220,16 @@ class LatentConv2d(QuantizedConv2d):
         shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         reset_like_conv(self.weight, self.bias)
+
+    def scale_of_signs(self) -> Tensor:
+        """What multiplies sgn(weight): shape () or (out_channels, 1, 1, 1); a constant for the gradient."""
+        return self.weight.new_ones(())
+
+    @torch.no_grad()
+    def kernels(self) -> list[Kernels]:
+        """One: the signs of the weight."""
+        scale = self.scale_of_signs()
+        return [Kernels(sgn(self.weight), scale.flatten() if scale.ndim else scale)]
 
     def stored(self) -> Stored:
         """A bit a weight; methods with a scale add it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from onebit.convolution import QuantizedConv2d
@@ -51,6 +52,29 @@ def storage(model: nn.Module) -> Storage:
             floats += sum(parameter.numel() for parameter in own)
         seen |= {id(parameter) for parameter in module.parameters(recurse=False)}
     return Storage(sum(parameter.numel() for parameter in model.parameters()), bits, floats)
+
+
+def binary_state_dict(model: nn.Module) -> dict[str, Tensor]:
+    """The 1-bit kernels of a net as what they are: int8 tensors of -1 and +1, and their scales.
+
+    For each 1-bit layer 'NAME.weight' (out_channels, in_channels / groups, k, k) and 'NAME.scale' (() or
+    (out_channels,)), which multiplies it; of a sum of several, 'NAME.weight.0', ...; MCN's 'NAME.modulation'
+    multiplies the taps as well. A net from a file has a method of the same name.
+    """
+    found: dict[str, Tensor] = {}
+    for name, layer in model.named_modules():
+        terms = layer.kernels() if isinstance(layer, QuantizedConv2d) else []
+        for number, term in enumerate(terms):
+            suffix = f".{number}" if len(terms) > 1 else ""
+            J = layer.out_channels // len(term.signs)
+            weight = term.signs.repeat_interleave(J, dim=0)
+            if term.masks is not None:
+                weight *= term.masks.repeat(len(term.signs), 1, 1).unsqueeze(1)
+            found[f"{name}.weight{suffix}"] = weight.to(torch.int8)
+            found[f"{name}.scale{suffix}"] = term.scale
+            if term.modulation is not None:
+                found[f"{name}.modulation{suffix}"] = term.modulation
+    return found
 
 
 def bits_of(model: nn.Module) -> tuple[int, int]:

@@ -11,3 +11,11 @@ class WorkError(RuntimeError):
 
 class NotFiniteError(ValueError):
     """A weight or a loss has become infinite or NaN: training has diverged."""
+
+
+class ExportError(UserError):
+    """A net that can't be written as a file of bits: which layer, which operation, where, and what to do."""
+
+
+class ModelFileError(UserError):
+    """A .onebit file that is not whole, not sound or not for this version: what is wrong with it."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onebit import projection as pj
-from onebit.convolution import QuantizedConv2d, Size, Stored, check_multiplicity, reset_like_conv
+from onebit.convolution import Kernels, QuantizedConv2d, Size, Stored, check_multiplicity, reset_like_conv
 from onebit.delta import Delta
 
 
@@ -129,6 +129,20 @@ class ProjectionConv2d(QuantizedConv2d):
             self._delta.in_fp16 = _compute_dtype(self.C) == torch.float16
         leaf = self._delta.leaf if keeps_delta else None
         return _Quantize.apply(self.C, self.W, leaf, self.projection)  # type: ignore[no-any-return,no-untyped-call]
+
+    @torch.no_grad()
+    def kernels(self) -> list[Kernels]:
+        """The signs of C and J masks; a single mask is multiplied in, and 'mean' has none."""
+        if not self.projection.is_binary:
+            return []
+        a = pj.magnitude(self.C, self.projection.scale)
+        scale = a if a.ndim == 0 else a.flatten().repeat_interleave(self.num_projections)
+        if self.projection.forward_w == "mean":
+            ones = torch.ones_like(self.W)
+            return [Kernels(pj.sgn(self.C), scale, ones if self.num_projections > 1 else None)]
+        if self.num_projections == 1:
+            return [Kernels(pj.sgn(self.C) * pj.sgn(self.W), scale)]
+        return [Kernels(pj.sgn(self.C), scale, pj.sgn(self.W))]
 
     @property
     def weight_bits(self) -> int:

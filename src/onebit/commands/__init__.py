@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
-COMMANDS = ("demo", "train", "eval", "compare")
+COMMANDS = ("demo", "train", "eval", "export", "inspect", "compare")
 EXTRAS = {"torch", "rich", "pydantic", "safetensors", "PIL", "matplotlib"}
 
 

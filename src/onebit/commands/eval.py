@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = checked({"data": arguments.data or spec.data}, {"data": ""}).data
     data = load_data(
         name,
-        arguments.data_dir or _trained_on(arguments.net, name == spec.data),
+        arguments.data_dir or trained_on(arguments.net, name == spec.data),
         image_size=spec.image_shape[1],
         workers=arguments.workers,
         on_bad_image=arguments.on_bad_image,
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _trained_on(net: str, same_data: bool) -> str | None:
+def trained_on(net: str, same_data: bool) -> str | None:
     """Where a run had its data."""
     from pathlib import Path
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from onebit.convolution import LatentConv2d, Stored, like_conv
+from onebit.convolution import Bases, Kernels, LatentConv2d, Stored, like_conv
 from onebit.estimators import through, where_within
 from onebit.projection import sgn
 
@@ -52,13 +52,30 @@ class AbcConv2d(LatentConv2d):
     def quantized_weight(self) -> Tensor:
         """W_q, with the gradient times the sum of alpha."""
         W = self.weight.detach()
-        # Least squares want more than 16 bits, whatever autocast thinks of products of matrices.
+        with torch.autocast(W.device.type, enabled=False):
+            bases, alpha = self._bases_and_alpha()
+            value = (alpha @ bases).view_as(W).to(W.dtype)
+        return through(self.weight, value, alpha.sum().to(W.dtype))
+
+    def _bases_and_alpha(self) -> tuple[Tensor, Tensor]:
+        """B, each a row, and alpha. Least squares want more than 16 bits, whatever autocast thinks of products."""
+        W = self.weight.detach()
         with torch.autocast(W.device.type, enabled=False):
             wide = W.to(torch.promote_types(W.dtype, torch.float32))
             bases = weight_bases(wide, self.weight_bases)
-            alpha = least_squares(bases, wide.flatten())
-            value = (alpha @ bases).view_as(W).to(W.dtype)
-        return through(self.weight, value, alpha.sum().to(W.dtype))
+            return bases, least_squares(bases, wide.flatten())
+
+    @torch.no_grad()
+    def kernels(self) -> list[Kernels]:
+        """M of them."""
+        bases, alpha = self._bases_and_alpha()
+        return [Kernels(B.view_as(self.weight), scale) for B, scale in zip(bases, alpha, strict=True)]
+
+    def input_code(self) -> Bases | None:
+        """N bases: A_n is +1 where x + v_n >= 1/2."""
+        if self.v is None or self.beta is None:
+            return None
+        return Bases(0.5 - self.v.detach(), self.beta.detach())
 
     def quantized_input(self, x: Tensor) -> Tensor:
         """x_q, or x if activation_bits = 32."""

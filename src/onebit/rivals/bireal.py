@@ -30,9 +30,12 @@ class BiRealConv2d(LatentConv2d):
 
     def quantized_weight(self) -> Tensor:
         """Alpha * sgn(W), with the magnitude-aware gradient."""
-        W = self.weight.detach()
-        alpha = magnitude(W, "kernel")
+        W, alpha = self.weight.detach(), self.scale_of_signs()
         return through(self.weight, alpha * sgn(W), alpha * (W.abs() < 1))
+
+    def scale_of_signs(self) -> Tensor:
+        """Alpha."""
+        return magnitude(self.weight.detach(), "kernel")
 
     def quantized_input(self, x: Tensor) -> Tensor:
         """sgn(x) with the derivative of a piecewise polynomial, or x if activation_bits = 32."""

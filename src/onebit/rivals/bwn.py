@@ -32,10 +32,13 @@ class BwnConv2d(LatentConv2d):
 
     def quantized_weight(self) -> Tensor:
         """Alpha * sgn(W), with the paper's gradient."""
-        W = self.weight.detach()
-        alpha = magnitude(W, "kernel")
+        W, alpha = self.weight.detach(), self.scale_of_signs()
         slope = alpha * (W.abs() < 1) + 1 / W[0].numel()
         return through(self.weight, alpha * sgn(W), slope)
+
+    def scale_of_signs(self) -> Tensor:
+        """Alpha."""
+        return magnitude(self.weight.detach(), "kernel")
 
     @torch.no_grad()
     def constrain(self) -> None:

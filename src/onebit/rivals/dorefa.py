@@ -29,14 +29,21 @@ class DoReFaConv2d(LatentConv2d):
 
     def quantized_weight(self) -> Tensor:
         """sgn(W) * mean |W|, with the gradient passed straight through."""
-        W = self.weight.detach()
-        return through(self.weight, sgn(W) * magnitude(W))
+        return through(self.weight, sgn(self.weight) * self.scale_of_signs())
+
+    def scale_of_signs(self) -> Tensor:
+        """Mean |W| over the layer."""
+        return magnitude(self.weight.detach())
 
     def quantized_input(self, x: Tensor) -> Tensor:
         """x_q, or x if activation_bits = 32."""
         if self.activation_bits == 32:
             return x
         return _Round.apply(x, 2**self.activation_bits - 1)  # type: ignore[no-any-return,no-untyped-call]
+
+    def input_code(self) -> int | None:
+        """0 to 2^k - 1, or floats."""
+        return None if self.activation_bits == 32 else 2**self.activation_bits - 1
 
     def stored(self) -> Stored:
         """One scale."""

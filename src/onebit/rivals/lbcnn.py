@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.convolution import QuantizedConv2d, Stored, like_conv
+from onebit.convolution import Kernels, QuantizedConv2d, Stored, like_conv
 
 
 class LocalBinaryConv2d(QuantizedConv2d):
@@ -65,6 +65,10 @@ class LocalBinaryConv2d(QuantizedConv2d):
     def quantized_weight(self) -> Tensor:
         """B."""
         return self.fixed.to(self.pointwise.dtype)
+
+    def kernels(self) -> list[Kernels]:
+        """B if it has no zeros."""
+        return [Kernels(self.quantized_weight(), self.pointwise.new_ones(()))] if bool(self.fixed.all()) else []
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 as nn.Conv2d names it
         """Fixed convolution, ReLU, 1x1 convolution."""

@@ -30,4 +30,8 @@ class McDonnellConv2d(LatentConv2d):
 
     def quantized_weight(self) -> Tensor:
         """sqrt(2 / n) * sgn(W), with the gradient passed straight through."""
-        return through(self.weight, sgn(self.weight) * (2 / self.weight[0].numel()) ** 0.5)
+        return through(self.weight, sgn(self.weight) * self.scale_of_signs())
+
+    def scale_of_signs(self) -> Tensor:
+        """sqrt(2 / n)."""
+        return self.weight.new_tensor((2 / self.weight[0].numel()) ** 0.5)

@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from onebit.convolution import OwnLoss, QuantizedConv2d, Stored, check_multiplicity, like_conv, reset_like_conv
+from onebit.convolution import (
+    Kernels,
+    OwnLoss,
+    QuantizedConv2d,
+    Stored,
+    check_multiplicity,
+    like_conv,
+    reset_like_conv,
+)
 from onebit.estimators import through
 from onebit.projection import concatenate, sgn, sum_over_j
 
@@ -60,6 +68,11 @@ class ModulatedConv2d(QuantizedConv2d):
         """Q (out_channels, in_channels / groups, k, k); differentiable."""
         C_hat = through(self.C, sgn(self.C))
         return concatenate(C_hat.unsqueeze(1) * self.M.unsqueeze(1))
+
+    @torch.no_grad()
+    def kernels(self) -> list[Kernels]:
+        """Signs of C with K modulations."""
+        return [Kernels(sgn(self.C), self.C.new_ones(()), modulation=self.M.detach())]
 
     @torch.no_grad()
     def own_loss(self) -> OwnLoss | None:

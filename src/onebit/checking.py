@@ -1,0 +1,63 @@
+"""Whether a graph is sound, before anything is computed with it; and what it costs."""
+
+from __future__ import annotations
+
+import math
+
+from onebit.graph import INPUT, Graph, GraphError, Node, Value
+from onebit.operations import OPERATIONS, bconv_shape, check_node
+
+MAX_NODES = 10_000
+MAX_SIDE = 1 << 20  # of a value
+MAX_VALUE = 1 << 28  # numbers in one value, for one image
+MAX_WORK = 1 << 42  # multiply-adds for one image
+MAX_SUM = (1 << 31) - 1  # sums are 32-bit integers
+
+
+def check_graph(graph: Graph) -> dict[str, Value]:
+    """The values of a sound graph by name; raises GraphError at the first thing that is wrong."""
+    if not 1 <= len(graph.nodes) <= MAX_NODES:
+        raise GraphError(f"the graph has {len(graph.nodes)} nodes, and 1 to {MAX_NODES} are allowed")
+    values = {INPUT: _bounded(Value("float", graph.input_shape))}
+    work = 0
+    for node in graph.nodes:
+        try:
+            values[node.name] = _made_by(node, values)
+        except GraphError as error:
+            raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
+        work += multiply_adds(node, values)
+        if work > MAX_WORK:
+            raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
+    if values[graph.nodes[-1].name].kind != "float":
+        raise GraphError("the last node must make floats")
+    return values
+
+
+def multiply_adds(node: Node, values: dict[str, Value]) -> int:
+    """Of a convolution or a linear layer, for one image; of anything else 0."""
+    if node.op == "bconv2d":
+        return values[node.name].size * math.prod(bconv_shape(node, values[node.inputs[0]])[1:])
+    if node.op in {"conv2d", "linear"}:
+        return values[node.name].size * math.prod(node.tensors["weight"].shape[1:])
+    return 0
+
+
+def _made_by(node: Node, values: dict[str, Value]) -> Value:
+    if node.name in values:
+        raise GraphError("another value has that name")
+    if node.op not in OPERATIONS:
+        raise GraphError("no such operation")
+    for name in node.inputs:
+        if name not in values:
+            raise GraphError(f"reads {name!r}, which is made by no node before it")
+    return _bounded(check_node(node, [values[name] for name in node.inputs]))
+
+
+def _bounded(value: Value) -> Value:
+    if len(value.shape) not in {1, 3} or not all(1 <= side <= MAX_SIDE for side in value.shape):
+        raise GraphError(f"a value of shape {list(value.shape)}: 1 or 3 sides of 1 to {MAX_SIDE} are allowed")
+    if value.size > MAX_VALUE:
+        raise GraphError(f"a value of {value.size} numbers, and at most {MAX_VALUE} are allowed")
+    if max(-value.low, value.high) > MAX_SUM:
+        raise GraphError(f"its sums reach {max(-value.low, value.high)}, and at most {MAX_SUM} are allowed")
+    return value

@@ -1,0 +1,149 @@
+"""`onebit export`: a trained net as a .onebit file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from onebit.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from onebit.summary import Summary
+    from onebit.training.nets import NetSpec
+
+HELP = "write a trained net as a .onebit file, which runs without PyTorch"
+EXAMPLES = """examples:
+  onebit export RUN                            the last checkpoint of a run, as RUN/net.onebit
+  onebit export RUN --out small.onebit --float-bits 8   what is not 1-bit (stem, classifier) in 8 bits
+  onebit export RUN --activation-bits 8        W1A8: inputs of 1-bit layers in 8 bits, scaled by training images
+  onebit inspect RUN/net.onebit                what is in it
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("net", metavar="RUN", help="the folder of a run, or a .safetensors of it")
+    parser.add_argument("--which", choices=("last", "best"), default="last", help="of a run (default: last)")
+    parser.add_argument("-o", "--out", metavar="FILE", help="the file to write (default: RUN/net.onebit)")
+    parser.add_argument(
+        "--float-bits",
+        type=int,
+        choices=(32, 16, 8),
+        default=32,
+        help="of weights that are not 1-bit (default: 32)",
+    )
+    parser.add_argument(
+        "--activation-bits", type=int, choices=(8,), help="8: float inputs of 1-bit layers in 8 bits"
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="N",
+        type=int,
+        help="images that scale the 8-bit inputs; 0: scale them by the batch norms (default: 256)",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where the images are (default: where the run had them)")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export, compare with PyTorch, and say what was written."""
+    import torch
+
+    from onebit.exporting.exporter import export
+    from onebit.modelfile import Preprocessing
+    from onebit.training.nets import build_trained, read_weights
+
+    if arguments.calibrate is not None and (arguments.activation_bits is None or arguments.calibrate < 0):
+        raise UserError(f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8")
+    weights = read_weights(arguments.net, arguments.which)
+    spec, file = weights.spec, _target(arguments)
+    net = build_trained(weights).eval()
+    images = _calibration(arguments, spec) if arguments.activation_bits and arguments.calibrate != 0 else None
+    bits = f", inputs in {arguments.activation_bits} bits" if arguments.activation_bits else ""
+    summary = export(
+        net,
+        file,
+        torch.zeros(1, *spec.image_shape),
+        activation_bits=arguments.activation_bits,
+        calibration=images,
+        float_bits=arguments.float_bits,
+        preprocessing=Preprocessing(spec.mean, spec.deviation, _crop(spec)),
+        class_names=spec.class_names,
+        description=f"{spec.summary()}{bits}, {spec.data}",
+    )
+    agreement = _agreement(net, file, spec)
+    if arguments.json:
+        print(json.dumps(summary.as_json() | {"file": str(file)} | agreement))  # noqa: T201
+        return 0
+    print("\n".join(_told(summary, file, agreement)))  # noqa: T201
+    return 0
+
+
+def _target(arguments: argparse.Namespace) -> Path:
+    from pathlib import Path
+
+    net = Path(arguments.net).expanduser()
+    if arguments.out:
+        return Path(arguments.out).expanduser()
+    return net / "net.onebit" if net.is_dir() else net.with_suffix(".onebit")
+
+
+def _crop(spec: NetSpec) -> float:
+    """The part of a picture that training took for testing: see `onebit.data.decoding`."""
+    from onebit.data.decoding import RESIZE
+
+    return 1 / RESIZE if spec.data in {"imagefolder", "imagenet"} else 1.0
+
+
+def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> Iterator[Any]:
+    """Training images, as the net takes them."""
+    import numpy as np
+    import torch
+
+    from onebit.commands.eval import trained_on
+    from onebit.data.catalog import load_data
+    from onebit.training.evaluation import Feed
+    from onebit.training.recipes import checked
+
+    folder = arguments.data_dir or trained_on(arguments.net, same_data=True)
+    name = checked({"data": spec.data}, {"data": ""}).data
+    data = load_data(name, folder, image_size=spec.image_shape[1], workers=0)
+    feed = Feed(spec.mean, spec.deviation, torch.device("cpu"))
+    count = min(256 if arguments.calibrate is None else arguments.calibrate, len(data.train.labels))
+    rows = np.random.default_rng(0).permutation(len(data.train.labels))[:count]
+    parts = [np.sort(part) for part in np.array_split(rows, -(-count // 64))]
+    return (feed(batch)[0] for batch in data.train.batches(parts))
+
+
+def _agreement(net: Any, file: Path, spec: NetSpec) -> dict[str, Any]:
+    """The file against PyTorch, on images of random numbers."""
+    import numpy as np
+    import torch
+
+    from onebit.loading import load
+
+    x = torch.randn(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = net(x).numpy()
+    found = load(file, engine="reference")(x.numpy())
+    difference = float(np.abs(found - expected).max() / np.abs(expected).max())
+    return {
+        "difference": difference,
+        "same_class": int((found.argmax(1) == expected.argmax(1)).sum()),
+        "of": len(x),
+    }
+
+
+def _told(summary: Summary, file: Path, agreement: dict[str, Any]) -> list[str]:
+    from onebit.commands.inspect import totals
+
+    same = f"{agreement['same_class']} of {agreement['of']} random images in the same class"
+    return [
+        f"{file}: {summary.description}",
+        *totals(summary),
+        f"against PyTorch: {same}, outputs differ by at most {agreement['difference']:.1e} of the largest",
+    ]

@@ -1,0 +1,30 @@
+"""Fewer bits for the weights that are not 1-bit: 16-bit floats, or 8-bit whole numbers with scales."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onebit.errors import ExportError
+from onebit.graph import Graph
+
+FLOAT_BITS = (32, 16, 8)
+
+
+def round_weights(graph: Graph, bits: int) -> None:
+    """Store the weights of convolutions and linear layers in as many bits; biases and norms stay as they are."""
+    if bits not in FLOAT_BITS:
+        raise ExportError(f"float_bits={bits!r}: use 32, 16 or 8")
+    for node in graph.nodes:
+        weight = node.tensors.get("weight")
+        if bits == 32 or weight is None or weight.dtype != np.float32:
+            continue
+        if bits == 16:
+            if np.abs(weight).max() > np.finfo(np.float16).max:
+                raise ExportError(f"layer {node.name!r}: its weights are too large for 16 bits; use 8 or 32")
+            node.tensors["weight"] = weight.astype(np.float16)
+            continue
+        rows = weight.reshape(len(weight), -1)
+        scale = np.abs(rows).max(axis=1) / np.float32(127)
+        scale[scale == 0] = 1
+        node.tensors["weight"] = np.rint(rows / scale[:, None]).astype(np.int8).reshape(weight.shape)
+        node.tensors["weight_scale"] = scale.astype(np.float32)

@@ -1,0 +1,313 @@
+"""The .onebit file: a safetensors file whose metadata hold the graph. docs/format.md is its specification.
+
+Whatever comes from outside is hostile until it is checked: sizes before memory is taken, the graph before it runs.
+Everything that can be wrong raises ModelFileError, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from onebit.attributes import REQUIRED
+from onebit.checking import MAX_NODES, check_graph
+from onebit.errors import ModelFileError, UserError
+from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
+from onebit.operations import OPERATIONS
+from onebit.version import __version__
+
+FORMAT = 1
+KEY = "onebit.model"  # of the metadata
+MAX_FILE = 1 << 31  # bytes
+MAX_TEXT = 1 << 24  # bytes of the header, graph included
+MAX_CLASSES = 1 << 17
+MAX_NAME = 1 << 10  # characters of any name
+MAX_PARAMETERS = 1 << 40
+DTYPES = {"U8": np.uint8, "I8": np.int8, "I32": np.int32, "F16": np.float16, "F32": np.float32}
+
+
+class Preprocessing(NamedTuple):
+    """How a picture becomes the net's input.
+
+    A centred part of the picture, of the input's proportions and `crop` times as large as fits, is resized to the
+    input's height and width; then each channel is (pixel / 255 - mean) / std.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop: float = 1.0
+
+
+class Counts(NamedTuple):
+    """Of the net before it was packed, to compare with: parameters of the same net in float, and how many of them
+    are weights and biases of layers that are not 1-bit.
+    """
+
+    in_float: int
+    full_precision: int
+
+
+@dataclass
+class Model:
+    """What a model file holds."""
+
+    graph: Graph
+    preprocessing: Preprocessing | None = None
+    classes: tuple[str, ...] | None = None
+    description: str = ""
+    counts: Counts | None = None
+    producer: str = f"onebit {__version__}"
+    values: dict[str, Value] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.values = check_graph(self.graph)
+        channels, outputs = self.graph.input_shape[0], self.values[self.graph.nodes[-1].name].channels
+        if self.preprocessing and not len(self.preprocessing.mean) == len(self.preprocessing.std) == channels:
+            raise GraphError(f"preprocessing must have a mean and a std for each of {channels} channels")
+        if self.classes is not None and len(self.classes) != outputs:
+            raise GraphError(f"{len(self.classes)} class names for {outputs} outputs")
+
+
+def pack_model(model: Model) -> bytes:
+    """The bytes of the file. Tensors that are equal are stored once."""
+    stored: dict[str, Array] = {}
+    names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+    nodes = []
+    previous = INPUT
+    for node in model.graph.nodes:
+        elsewhere = {}
+        for role, tensor in node.tensors.items():
+            own = f"{node.name}.{role}"
+            name = names.setdefault((tensor.dtype.str, tensor.shape, tensor.tobytes()), own)
+            if name == own:
+                stored[own] = np.ascontiguousarray(tensor)
+            else:
+                elsewhere[role] = name
+        known = OPERATIONS[node.op].attributes
+        stated = {
+            "name": node.name,
+            "op": node.op,
+            "inputs": () if node.inputs == (previous,) else node.inputs,
+            "attributes": {key: value for key, value in node.attributes.items() if value != known[key].default},
+            "tensors": [role for role in node.tensors if role not in elsewhere],
+            "tensors_of": elsewhere,
+        }
+        nodes.append({key: value for key, value in stated.items() if value})
+        previous = node.name
+    described = {
+        "format": FORMAT,
+        "producer": model.producer,
+        "description": model.description,
+        "input_shape": list(model.graph.input_shape),
+        "nodes": nodes,
+        "preprocessing": model.preprocessing and model.preprocessing._asdict(),
+        "classes": model.classes,
+        "counts": model.counts and model.counts._asdict(),
+    }
+    text = json.dumps(described, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return bytes(save(stored, {KEY: text}))
+
+
+def write_model(model: Model, path: str | Path) -> int:
+    """Write the file, whole or not at all; returns its size."""
+    content, file = pack_model(model), Path(path)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    return len(content)
+
+
+def read_model(path: str | Path) -> Model:
+    """Read a model file and check everything in it."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        what = "a folder, not a file" if file.is_dir() else "no such file"
+        raise UserError(f"{path}: {what}; a .onebit file is expected (`onebit export RUN` makes one)")
+    if file.stat().st_size > MAX_FILE:
+        raise ModelFileError(f"{path}: larger than the {MAX_FILE} bytes that a model file may have")
+    try:
+        return unpack_model(file.read_bytes())
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+
+
+def unpack_model(content: bytes) -> Model:
+    """The model in the bytes of a file; raises ModelFileError if anything at all is wrong with them."""
+    if len(content) > MAX_FILE:
+        raise ModelFileError(f"larger than the {MAX_FILE} bytes that a model file may have")
+    described = _description(content)
+    tensors = _tensors(content)
+    fields = _Fields(described, "the description")
+    number = fields.take("format", int)
+    if number != FORMAT:
+        newer = "a newer onebit wrote it; update yours" if number > FORMAT else "there is no such format"
+        raise ModelFileError(f"format {number}, and this version reads {FORMAT}: {newer}")
+    shape = fields.take("input_shape", list)
+    if len(shape) != 3 or not all(_is_int(side) for side in shape):
+        raise ModelFileError("input_shape must be channels, height and width")
+    nodes = fields.take("nodes", list)
+    if len(nodes) > MAX_NODES:
+        raise ModelFileError(f"{len(nodes)} nodes, and at most {MAX_NODES} are allowed")
+    graph = Graph((shape[0], shape[1], shape[2]), _nodes(nodes, tensors))
+    preprocessing = _preprocessing(fields.take("preprocessing", dict, None))
+    classes = _classes(fields.take("classes", list, None))
+    counts = _counts(fields.take("counts", dict, None))
+    about = [_name(fields.take(key, str), key) for key in ("description", "producer")]
+    fields.end()
+    try:
+        return Model(graph, preprocessing, classes, about[0], counts, about[1])
+    except GraphError as error:
+        raise ModelFileError(str(error)) from None
+
+
+def _description(content: bytes) -> Any:
+    """The JSON of the metadata. Parsed by us, since `deserialize` keeps the metadata to itself."""
+    size = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or size > len(content) - 8:
+        raise ModelFileError("not a .onebit file, or not all of it")
+    if size > MAX_TEXT:
+        raise ModelFileError(f"its header has {size} bytes, and at most {MAX_TEXT} are allowed")
+    header = _json(content[8 : 8 + size], "its header")
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    text = metadata.get(KEY) if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        hint = "; `onebit export` makes one of it" if isinstance(metadata, dict) and "onebit" in metadata else ""
+        raise ModelFileError(f"a safetensors file, but not of a packed net{hint}")
+    return _json(text, "its description")
+
+
+def _json(text: str | bytes, what: str) -> Any:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            raise ValueError("a key that is there twice")
+        return found
+
+    try:
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{what} is not sound JSON ({str(error)[:100]})") from None
+
+
+def _tensors(content: bytes) -> dict[str, Array]:
+    try:
+        found: list[Any] = deserialize(content)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise ModelFileError(f"not a whole safetensors file ({str(error)[:100]})") from None
+    tensors = {}
+    for name, tensor in found:
+        if tensor["dtype"] not in DTYPES:
+            raise ModelFileError(f"tensor {_name(name, 'a tensor')!r}: has a dtype that model files don't have")
+        dtype: Any = DTYPES[tensor["dtype"]]
+        tensors[name] = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
+        tensors[name] = tensors[name].reshape(tensor["shape"])
+    return tensors
+
+
+def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
+    nodes: list[Node] = []
+    unused = set(tensors)
+    for each in described:
+        fields = _Fields(each, "a node")
+        name, op = (_name(fields.take(key, str), key) for key in ("name", "op"))
+        inputs = fields.take("inputs", list, [nodes[-1].name if nodes else INPUT])
+        attributes = fields.take("attributes", dict, {})
+        roles, of = fields.take("tensors", list, []), fields.take("tensors_of", dict, {})
+        fields.end()
+        if not all(isinstance(word, str) for word in (*inputs, *roles, *of.values())):
+            raise ModelFileError(f"node {name!r}: inputs and tensors must be names")
+        if op not in OPERATIONS:
+            raise ModelFileError(f"node {name!r}: there is no operation {op!r} in format {FORMAT}")
+        found = {role: f"{name}.{role}" for role in roles} | of
+        for tensor in found.values():
+            if tensor not in tensors:
+                raise ModelFileError(f"node {name!r}: the file has no tensor {_name(tensor, 'a tensor')!r}")
+        unused.difference_update(found.values())
+        known = OPERATIONS[op].attributes
+        defaults = {key: rule.default for key, rule in known.items() if rule.default is not REQUIRED}
+        arrays = {role: tensors[at] for role, at in found.items()}
+        nodes.append(Node(name, op, tuple(inputs), defaults | attributes, arrays))
+    if unused:
+        raise ModelFileError(f"no node uses the tensor {_name(min(unused), 'a tensor')!r}")
+    return nodes
+
+
+def _preprocessing(described: Any) -> Preprocessing | None:
+    if described is None:
+        return None
+    fields = _Fields(described, "preprocessing")
+    mean, std = fields.take("mean", list), fields.take("std", list)
+    crop = fields.take("crop", (int, float))
+    fields.end()
+    for number in (*mean, *std, crop):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) < 1e6:
+            raise ModelFileError("preprocessing: mean, std and crop must be numbers below a million")
+    if not all(number > 0 for number in std) or not 0 < crop <= 1:
+        raise ModelFileError("preprocessing: std must be more than 0, crop more than 0 and at most 1")
+    return Preprocessing(tuple(mean), tuple(std), crop)
+
+
+def _counts(described: Any) -> Counts | None:
+    if described is None:
+        return None
+    fields = _Fields(described, "counts")
+    counts = Counts(fields.take("in_float", int), fields.take("full_precision", int))
+    fields.end()
+    if not all(0 <= count < MAX_PARAMETERS for count in counts):
+        raise ModelFileError(f"counts: from 0 to {MAX_PARAMETERS} parameters are allowed")
+    return counts
+
+
+def _classes(described: Any) -> tuple[str, ...] | None:
+    if described is None:
+        return None
+    if len(described) > MAX_CLASSES:
+        raise ModelFileError(f"{len(described)} class names, and at most {MAX_CLASSES} are allowed")
+    return tuple(_name(each, "a class name") for each in described)
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str) or len(value) > MAX_NAME or any(ord(letter) < 32 for letter in value):
+        raise ModelFileError(f"{what} must be text of at most {MAX_NAME} printable characters")
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class _Fields:
+    """The keys of a JSON object, each taken once and of its type; what is left over at the end is wrong."""
+
+    def __init__(self, described: Any, what: str) -> None:
+        if not isinstance(described, dict):
+            raise ModelFileError(f"{what} must be a JSON object")
+        self.left, self.what = dict(described), what
+
+    def take(self, key: str, kind: Any, *default: Any) -> Any:
+        if default and self.left.get(key) is None:
+            self.left.pop(key, None)
+            return default[0]
+        value = self.left.pop(key, None)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ModelFileError(f"{self.what}: {key!r} is missing or of another type")
+        return value
+
+    def end(self) -> None:
+        if self.left:
+            raise ModelFileError(f"{self.what}: {_name(min(self.left), 'a key')!r} is unknown in format {FORMAT}")

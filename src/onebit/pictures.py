@@ -1,0 +1,44 @@
+"""Pictures of binary kernels: a small square for each plane of each kernel, white for +1 and black for -1."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebit.graph import Array
+from onebit.modelfile import Model
+from onebit.reference import dense_kernels
+
+SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
+TAP = 6  # pixels
+GREY = 128
+
+
+def draw_kernels(model: Model, folder: Path) -> list[Path]:
+    """A PNG for each 1-bit convolution, named for it; a row for each kernel, a column for each plane."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for node in model.graph.nodes:
+        if node.op == "bconv2d":
+            planes = model.values[node.inputs[0]].channels // node.attributes["groups"]
+            name = (
+                re.sub(r"[^\w.-]", "_", node.name).lstrip(".") or "layer"
+            )  # a file's text must not choose folders
+            files.append(folder / f"{len(files):02d}-{name[:100]}.png")
+            Image.fromarray(kernel_grid(dense_kernels(node, planes))).save(files[-1])
+    return files
+
+
+def kernel_grid(weight: Array) -> NDArray[np.uint8]:
+    """The pixels: kernels of +-1 (out, planes, kh, kw), the first of them, with grey lines between."""
+    weight = weight[:SHOWN, :SHOWN]
+    tiles = np.where(weight > 0, np.uint8(255), np.uint8(0)).repeat(TAP, axis=2).repeat(TAP, axis=3)
+    tiles = np.pad(tiles, ((0, 0), (0, 0), (1, 0), (1, 0)), constant_values=GREY)
+    out, planes, height, width = tiles.shape
+    grid = tiles.transpose(0, 2, 1, 3).reshape(out * height, planes * width)
+    return np.pad(grid, ((0, 1), (0, 1)), constant_values=GREY)

@@ -1,0 +1,303 @@
+"""A NumPy interpreter of the packed net: short, and the judge of every engine.
+
+Each function below is one operation of `onebit.operations`, on a whole batch: images are (N, channels, height,
+width), features (N, features). Bits are int8 of +-1, levels and sums int32, floats float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from onebit.errors import UserError
+from onebit.graph import INPUT, Array, Node
+from onebit.modelfile import Model
+from onebit.operations import pooled_sides
+from onebit.packing import unpack_kernels, unpack_signs
+
+Floats = NDArray[np.float32]
+
+
+class Reference:
+    """Runs a model, batch after batch: `logits = reference(images)`."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __call__(self, x: Floats) -> Floats:
+        """Images (N, channels, height, width), float32, to the outputs of the net."""
+        made: Array = x
+        for _, made in self.values(x):  # noqa: B007 the last one counts
+            pass
+        return made
+
+    def values(self, x: Floats) -> Iterator[tuple[Node, Array]]:
+        """Every node with the value that it makes of a batch, in order."""
+        nodes = self.model.graph.nodes
+        last_use = {name: node.name for node in nodes for name in node.inputs}
+        values = {INPUT: checked_input(x, self.model)}
+        for node in nodes:
+            made = OPERATIONS[node.op](node, *(values[name] for name in node.inputs))
+            for name in set(node.inputs):
+                if last_use[name] == node.name:
+                    del values[name]
+            values[node.name] = made
+            yield node, made
+
+    def info(self) -> dict[str, Any]:
+        """What runs here."""
+        return {"engine": "reference", "isa": "NumPy", "nodes": len(self.model.graph.nodes)}
+
+
+def checked_input(x: Any, model: Model) -> Floats:
+    """The batch itself; raises UserError if it is not one for this net."""
+    shape = model.graph.input_shape
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+        kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+        raise UserError(f"the net takes a float32 array, not {kind}")
+    if x.ndim != 4 or x.shape[1:] != shape:
+        raise UserError(f"the net takes images of shape (N, {', '.join(map(str, shape))}), not {x.shape}")
+    if not len(x):
+        raise UserError("the batch is empty: the net takes one image or more")
+    return x
+
+
+def dense_kernels(node: Node, planes: int) -> Array:
+    """The +-1 weight (out_channels, planes, kh, kw) of a `bconv2d`: row o*J + j is mask j times kernel o."""
+    at = node.attributes
+    J, (height, width) = at["projections"], at["kernel_size"]
+    signs = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
+    weight = np.repeat(signs, J, axis=0)
+    if "masks" in node.tensors:
+        masks = unpack_signs(node.tensors["masks"], (J, height, width))
+        weight *= np.tile(masks, (len(signs), 1, 1))[:, None]
+    return weight
+
+
+def float_weight(node: Node) -> Floats:
+    """The weight of a `conv2d` or `linear`, however it is stored."""
+    weight = node.tensors["weight"].astype(np.float32)
+    if "weight_scale" in node.tensors:
+        weight *= node.tensors["weight_scale"].reshape(-1, *[1] * (weight.ndim - 1))
+    return weight
+
+
+def per_channel(tensor: Array, x: Array) -> Array:
+    """A tensor of one number a channel (or one for all), so that it meets the channels of x."""
+    return tensor.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
+    """The convolution of x, padded with 0, with the weight; in the dtype of both."""
+    top, bottom, left, right = at["padding"]
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    reach = [dilation * (side - 1) + 1 for dilation, side in zip(at["dilation"], weight.shape[2:], strict=True)]
+    windows = sliding_window_view(x, reach, axis=(2, 3))
+    strides, dilations = at["stride"], at["dilation"]
+    windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    parts = [
+        np.tensordot(part, kernels, axes=((1, 4, 5), (1, 2, 3)))  # (N, height, width, outputs of the group)
+        for part, kernels in zip(
+            np.split(windows, at["groups"], axis=1), np.split(weight, at["groups"]), strict=True
+        )
+    ]
+    return np.moveaxis(np.concatenate(parts, axis=3), 3, 1)
+
+
+def bconv2d(node: Node, x: Array) -> Array:
+    """1-bit convolution: exact whole numbers of bits and levels, floats of floats."""
+    weight = dense_kernels(node, x.shape[1] // node.attributes["groups"])
+    if x.dtype == np.float32:
+        taps = weight.astype(np.float32)
+        if "modulation" in node.tensors:
+            taps *= np.tile(node.tensors["modulation"], (len(taps) // len(node.tensors["modulation"]), 1, 1))[
+                :, None
+            ]
+        return convolve(x, taps, node.attributes)
+    # Every sum is below 2**31 (checked with the file), so 64-bit floats hold it and all its parts exactly.
+    return convolve(x.astype(np.float64), weight.astype(np.float64), node.attributes).astype(np.int32)
+
+
+def conv2d(node: Node, x: Floats) -> Array:
+    """Float convolution."""
+    return _with_bias(node, convolve(x, float_weight(node), node.attributes))
+
+
+def linear(node: Node, x: Floats) -> Array:
+    """Weight @ x + bias."""
+    return _with_bias(node, x @ float_weight(node).T)
+
+
+def _with_bias(node: Node, y: Array) -> Array:
+    return y + per_channel(node.tensors["bias"], y) if "bias" in node.tensors else y
+
+
+def affine(node: Node, x: Array) -> Array:
+    """Scale * x + shift."""
+    y = x.astype(np.float32) * per_channel(node.tensors["scale"], x)
+    return y + per_channel(node.tensors["shift"], x) if "shift" in node.tensors else y
+
+
+def sign(node: Node, x: Floats) -> Array:  # noqa: ARG001
+    """+1 where x >= 0: for 0 and -0.0, too, and not for NaN."""
+    return _bits(x >= 0)
+
+
+def threshold(node: Node, x: Array) -> Array:
+    """+1 from the threshold on, or up to it; not for NaN."""
+    thresholds = per_channel(node.tensors["thresholds"], x)
+    at_most = per_channel(unpack_signs(node.tensors["at_most"], (x.shape[1],)) > 0, x)
+    return _bits(np.where(at_most, x <= thresholds, x >= thresholds))
+
+
+def _bits(condition: NDArray[np.bool_]) -> Array:
+    return np.where(condition, np.int8(1), np.int8(-1))
+
+
+def quantize(node: Node, x: Floats) -> Array:
+    """The nearest level; NaN is 0."""
+    at = node.attributes
+    levels: Array = np.rint(np.clip(x * np.float32(at["per_unit"]), at["low"], at["high"]))
+    return np.nan_to_num(levels).astype(np.int32)
+
+
+def concatenate(node: Node, *inputs: Array) -> Array:  # noqa: ARG001
+    """Channels one after another."""
+    return np.concatenate(inputs, axis=1)
+
+
+def slice_channels(node: Node, x: Array) -> Array:
+    """Some of the channels."""
+    return x[:, node.attributes["start"] : node.attributes["stop"]]
+
+
+def reshape(node: Node, x: Array) -> Array:
+    """Another shape."""
+    return x.reshape(len(x), *node.attributes["shape"])
+
+
+def pad(node: Node, x: Array) -> Array:
+    """Rows and columns around an image."""
+    top, bottom, left, right = node.attributes["padding"]
+    mode: Any = {"zeros": "constant", "replicate": "edge", "circular": "wrap"}.get(
+        node.attributes["mode"], "reflect"
+    )
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
+
+
+def _spans(at: dict[str, Any], axis: int, size: int, count: int) -> list[slice]:
+    """The part of the image that each window of a pool covers, along one axis."""
+    dilation = at.get("dilation", (1, 1))[axis]
+    spans = []
+    for place in range(count):
+        start = place * at["stride"][axis] - at["padding"][axis]
+        inside = [
+            tap for tap in range(start, start + dilation * at["kernel_size"][axis], dilation) if 0 <= tap < size
+        ]
+        spans.append(slice(inside[0], inside[-1] + 1, dilation))
+    return spans
+
+
+def _windows(x: Array, rows: list[slice], columns: list[slice], of: Callable[[Array], Array]) -> Array:
+    """What `of` makes of every window (N, channels, height, width) of x, in place of it."""
+    return np.stack([np.stack([of(x[:, :, row, column]) for column in columns], axis=2) for row in rows], axis=2)
+
+
+def max_pool2d(node: Node, x: Array) -> Array:
+    """The largest of each window."""
+    at = node.attributes
+    sides = pooled_sides(at, (x.shape[2], x.shape[3]))
+    rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
+    return _windows(x, rows, columns, lambda window: window.max(axis=(2, 3)))
+
+
+def avg_pool2d(node: Node, x: Floats) -> Array:
+    """The mean of each window: of the image's numbers in it, or of those and the zeros around the image."""
+    at = node.attributes
+    sides = pooled_sides(at, (x.shape[2], x.shape[3]))
+    rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
+    if not at["count_include_pad"]:
+        return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+    # With ceil_mode a window may reach beyond the padding: what is there does not count.
+    counts = [
+        [
+            min(place * at["stride"][axis] + at["kernel_size"][axis], x.shape[2 + axis] + 2 * at["padding"][axis])
+            - place * at["stride"][axis]
+            for place in range(sides[axis])
+        ]
+        for axis in (0, 1)
+    ]
+    sums = _windows(x, rows, columns, lambda window: window.sum(axis=(2, 3)))
+    means: Array = sums / np.outer(counts[0], counts[1]).astype(np.float32)
+    return means
+
+
+def adaptive_avg_pool2d(node: Node, x: Floats) -> Array:
+    """Means of parts that cover the image; they overlap where its side is no multiple of theirs."""
+    rows, columns = (
+        [slice(place * size // parts, -(-(place + 1) * size // parts)) for place in range(parts)]
+        for size, parts in zip(x.shape[2:], node.attributes["output_size"], strict=True)
+    )
+    return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+
+
+def prelu(node: Node, x: Floats) -> Array:
+    """x, or slope * x where it is negative."""
+    return np.where(x >= 0, x, x * per_channel(node.tensors["slope"], x))
+
+
+def clamp(node: Node, x: Floats) -> Array:
+    """X between two bounds, of which one may lack."""
+    low, high = node.attributes["low"], node.attributes["high"]
+    x = x if low is None else np.maximum(x, np.float32(low))
+    return x if high is None else np.minimum(x, np.float32(high))
+
+
+def softmax(node: Node, x: Floats) -> Array:  # noqa: ARG001
+    """Over the channels; the largest is taken away first, so that no power overflows."""
+    powers: Array = np.exp(x - x.max(axis=1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _sigmoid(x: Floats) -> Any:
+    return 0.5 * (1 + np.tanh(0.5 * x))  # the same as 1 / (1 + exp(-x)), which would overflow
+
+
+def _elementwise(function: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda node, *inputs: function(*inputs)  # noqa: ARG005
+
+
+OPERATIONS: dict[str, Callable[..., Array]] = {
+    "bconv2d": bconv2d,
+    "conv2d": conv2d,
+    "linear": linear,
+    "affine": affine,
+    "sign": sign,
+    "threshold": threshold,
+    "quantize": quantize,
+    "add": _elementwise(np.add),
+    "multiply": _elementwise(np.multiply),
+    "concatenate": concatenate,
+    "slice": slice_channels,
+    "reshape": reshape,
+    "pad": pad,
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
+    "adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "prelu": prelu,
+    "clamp": clamp,
+    "relu": _elementwise(lambda x: np.maximum(x, np.float32(0))),
+    "sigmoid": _elementwise(_sigmoid),
+    "hardsigmoid": _elementwise(lambda x: np.clip(x + 3, 0, 6) / 6),
+    "hardswish": _elementwise(lambda x: x * (np.clip(x + 3, 0, 6) / 6)),
+    "silu": _elementwise(lambda x: x * _sigmoid(x)),
+    "tanh": _elementwise(np.tanh),
+    "elu": _elementwise(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
+    "abs": _elementwise(np.abs),
+    "softmax": softmax,
+}
