@@ -390,6 +390,6 @@ OPERATIONS: dict[str, Operation] = {
     "silu": _elementwise("x / (1 + exp(-x))"),
     "tanh": _elementwise("tanh(x)"),
     "elu": _elementwise("x where x > 0, else exp(x) - 1"),
-    "abs": _elementwise("|x|"),
+    "abs": _elementwise("the size of x, without its sign"),
     "softmax": _elementwise("exp(x) over its sum over the channels"),
 }

@@ -48,6 +48,15 @@ class Reference:
             values[node.name] = made
             yield node, made
 
+    def binary_state_dict(self) -> dict[str, Array]:
+        """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
+        nodes = [node for node in self.model.graph.nodes if node.op == "bconv2d"]
+        channels = [self.model.values[node.inputs[0]].channels for node in nodes]
+        return {
+            f"{node.name}.weight": dense_kernels(node, count // node.attributes["groups"])
+            for node, count in zip(nodes, channels, strict=True)
+        }
+
     def info(self) -> dict[str, Any]:
         """What runs here."""
         return {"engine": "reference", "isa": "NumPy", "nodes": len(self.model.graph.nodes)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,10 @@ def _batch(images: Any) -> Any:
 
 def _writable(path: str | Path) -> Path:
     file = Path(path).expanduser()
-    if file.is_dir():
-        raise ExportError(f"{path}: a folder; name a file in it")
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):  # noqa: PTH112 Path's own raises for a name that is too long
         raise ExportError(f"{path}: there is no folder {file.parent}")
+    if os.path.isdir(file):  # noqa: PTH112
+        raise ExportError(f"{path}: a folder; name a file in it")
     return file
 
 

@@ -60,7 +60,7 @@ def _inputs(call: Call, name: str, layer: QuantizedConv2d, x: str) -> list[tuple
 def _term(call: Call, name: str, layer: QuantizedConv2d, kernels: Kernels, x: str, factor: float) -> str:
     """The convolution of one input with one set of 1-bit kernels, times their scales."""
     tensors: dict[str, Array] = {"kernels": pack_kernels(_array(kernels.signs))}
-    J = layer.out_channels // len(kernels.signs)
+    J = layer.num_projections
     if kernels.masks is not None and bool((kernels.masks < 0).any()):
         tensors["masks"] = pack_signs(_array(kernels.masks))
     if kernels.modulation is not None:
@@ -71,7 +71,7 @@ def _term(call: Call, name: str, layer: QuantizedConv2d, kernels: Kernels, x: st
         name,
         x,
         tensors=tensors,
-        out_channels=layer.out_channels,
+        out_channels=J * len(kernels.signs),
         kernel_size=list(layer.kernel_size),
         projections=J,
         method=method_of(layer),

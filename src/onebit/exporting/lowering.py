@@ -175,7 +175,7 @@ class Lowering:
         call = Call(self, node)
         inputs = [self.known[each] for each in node.all_input_nodes]
         try:
-            if inputs and all(isinstance(each, Tensor) for each in inputs):
+            if all(isinstance(each, Tensor) for each in inputs) and not _is_random(node):
                 return self._computed(node)
             return self.rules.get(name, _refuse)(call)
         except (CannotExportError, GraphError) as error:
@@ -200,6 +200,10 @@ class Lowering:
             raise ExportError(f"what the net returns: {error}") from None
 
 
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def _refuse(call: Call) -> Operand:
     raise CannotExportError(f"{operation_name(call.node.target)} is not supported")
 
@@ -221,7 +225,11 @@ def place(call: Call) -> str:
     layer = f"layer {path!r} ({kind.rpartition('.')[2]})" if path else "the net"
     trace = (call.node.meta.get("stack_trace") or "").strip().splitlines()
     lines = [line.strip() for line in trace]
-    files = [at for at, line in enumerate(lines) if line.startswith("File ") and "/torch/nn/" not in line]
+    files = [
+        at
+        for at, line in enumerate(lines)
+        if line.startswith("File ") and "/torch/nn/" not in line and "/onebit/exporting/" not in line
+    ]
     where = ""
     if files:
         file, number, *_ = lines[files[-1]].split(", ")

@@ -49,7 +49,8 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
         warnings.simplefilter("ignore")  # torch's own, about its insides
         try:
             program = torch.export.export(model, (two,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
-            program = program.run_decompositions({})  # what works in place becomes functional
+            if any(_works_in_place(node) for node in program.graph.nodes):
+                program = program.run_decompositions({})  # makes it functional; takes as long as the export itself
         except ExportError:
             raise
         except Exception as error:
@@ -57,6 +58,11 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
                 f"the forward pass of {type(model).__name__} can't be followed: {_told(error)}"
             ) from error
     return Traced(program.graph, _constants(program), _input_name(program), layers)
+
+
+def _works_in_place(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""Writes the tables of docs/export.md and docs/format.md anew from the code: `python docs/tables.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from onebit.attributes import REQUIRED
+from onebit.exporting.rules import support_table
+from onebit.operations import OPERATIONS
+
+DOCS = Path(__file__).parent
+SHORT = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8": "U8", "int32": "I32"}
+
+
+def operation_table() -> str:
+    """Every operation of a model file: attributes with their defaults, tensors with their dtypes."""
+    lines = ["| operation | takes | makes | attributes (default) | tensors |", "|---|---|---|---|---|"]
+    for name, operation in OPERATIONS.items():
+        many = {1: "", 2: "two "}.get(operation.most_inputs, "one or more ")
+        attributes = [
+            f"`{key}`" + ("" if rule.default is REQUIRED else f" ({json.dumps(rule.default)})")
+            for key, rule in operation.attributes.items()
+        ]
+        tensors = [
+            f"`{role.rstrip('?')}` {'/'.join(SHORT[dtype] for dtype in dtypes)}{', optional' * role.endswith('?')}"
+            for role, dtypes in operation.tensors.items()
+        ]
+        cells = (
+            f"`{name}`",
+            many + ", ".join(operation.takes),
+            operation.does,
+            ", ".join(attributes),
+            "; ".join(tensors),
+        )
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
+    return "\n".join(lines)
+
+
+TABLES = {"export.md": {"supported": support_table}, "format.md": {"operations": operation_table}}
+
+
+def with_tables(file: str) -> str:
+    """The text of a document with its tables made anew."""
+    text = (DOCS / file).read_text()
+    for name, make in TABLES[file].items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end of table -->)"
+        text, count = re.subn(
+            pattern, lambda found, table=make(): f"{found[1]}{table}\n{found[2]}", text, flags=re.DOTALL
+        )
+        if count != 1:
+            raise ValueError(f"{file}: has no place for the table {name}")
+    return text
+
+
+if __name__ == "__main__":
+    for file in TABLES:
+        (DOCS / file).write_text(with_tables(file))

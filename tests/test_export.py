@@ -1,0 +1,324 @@
+"""A file agrees with the net that it was made of: all models, methods and the nets of others."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import foreign_nets
+import onebit
+from onebit.methods import METHODS
+from onebit.modelfile import read_model
+from packed_nets import Inception, Mobile, agreement, assert_agrees, lived_in
+
+NETS = {
+    "wrn22": {"width": 4},
+    "wrn40": {"width": 2},
+    "resnet18": {"width": 4},
+    "vgg16": {"width": 2, "hidden": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("exported") / "net.onebit"
+
+
+def images(count=6, seed=0, size=32):
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def grid(nets, quick):
+    """All nets, inputs of 32 bits and of 1, J = 1, 2, 4; those that are not quick are for `make test-slow`."""
+    for net in nets:
+        for bits in (32, 1):
+            for J in (1, 2, 4):
+                name = net if isinstance(net, str) else net.__name__
+                marks = () if (name, bits, J) in quick else pytest.mark.slow
+                yield pytest.param(net, bits, J, marks=marks, id=f"{name}-A{bits}-J{J}")
+
+
+QUICK = {("wrn22", 32, 1), ("wrn22", 1, 4), ("wrn40", 1, 2), ("resnet18", 32, 4), ("resnet18", 1, 1),
+         ("vgg16", 32, 2), ("vgg16", 1, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bits", "J"), grid(NETS, QUICK))
+def test_models(name, bits, J, path):
+    torch.manual_seed(J)
+    make = getattr(onebit.models, name)
+    net = lived_in(make(num_projections=J, activation_bits=bits, num_classes=10, **NETS[name]))
+    assert_agrees(*agreement(net, path, images()))
+
+
+def ops(path):
+    return [node.op for node in read_model(path).graph.nodes]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("binaryconnect", {}, {"bconv2d": 18}),
+        ("bnn", {}, {"bconv2d": 18, "threshold": 16, "sign": 2}),  # a norm that also feeds a shortcut stays one
+        ("lbcnn", {}, {"bconv2d": 0, "conv2d": 39}),
+        ("lbcnn", {"sparsity": 1.0, "num_intermediate": 4}, {"bconv2d": 18}),
+        ("bwn", {}, {"bconv2d": 18}),
+        ("xnor", {}, {"bconv2d": 18, "threshold": 16}),
+        ("xnor", {"scale_map": True}, {"bconv2d": 18, "multiply": 18, "abs": 18}),
+        ("mcdonnell", {}, {"bconv2d": 18}),
+        ("dorefa", {}, {"bconv2d": 18, "quantize": 18}),
+        ("dorefa", {"activation_bits": 8}, {"bconv2d": 18, "quantize": 18}),
+        ("abc", {}, {"bconv2d": 18}),
+        ("abc", {"weight_bases": 3, "activation_bases": 2}, {"bconv2d": 108, "threshold": 36}),
+        ("abc", {"weight_bases": 2, "activation_bits": 32}, {"bconv2d": 36}),
+        ("bireal", {}, {"bconv2d": 18}),
+        ("mcn", {"num_projections": 2}, {"bconv2d": 18}),
+        ("pcnn", {"scale": "kernel", "num_projections": 2}, {"bconv2d": 18}),
+        ("pcnn", {"forward_w": "mean", "num_projections": 2}, {"bconv2d": 18}),
+        ("pcnn", {"levels": 4}, {"bconv2d": 0, "conv2d": 21}),
+        ("pcnn", {"levels": (-0.1, 0.0, 0.03), "activation_bits": 1}, {"bconv2d": 0, "conv2d": 21}),
+        ("float", {}, {"bconv2d": 0, "conv2d": 21}),
+    ],
+)
+def test_methods(method, options, expected, path):
+    torch.manual_seed(0)
+    net = lived_in(onebit.models.wrn22(width=4, method=method, **options))
+    for layer in net.modules():
+        if isinstance(layer, onebit.rivals.AbcConv2d) and layer.v is not None:
+            with torch.no_grad():
+                layer.v += 0.1
+                layer.beta *= -0.7
+    found, torchs, margin = agreement(net, path, images())
+    if method == "abc":  # its thresholds are elsewhere
+        margin = None
+    if method == "dorefa":
+        assert np.abs(found - torchs).max() < 0.05 * np.abs(torchs).max()  # a value on the edge of two levels
+        assert (found.argmax(1) == torchs.argmax(1)).all()
+    else:
+        assert_agrees(found, torchs, margin)
+    made = ops(path)
+    assert {op: made.count(op) for op in expected} == expected
+
+
+def test_every_method_was_tried():
+    tried = test_methods.pytestmark[0].args[1]
+    assert {method for method, *_ in tried} == set(METHODS)
+
+
+QUICK_OTHERS = {
+    ("ResNet", 32, 2),
+    ("ResNet", 1, 1),
+    ("VGG", 1, 4),
+    ("DenseNet", 32, 1),
+    ("DenseNet", 1, 2),
+    ("Inception", 1, 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "bits", "J"),
+    grid([foreign_nets.ResNet, foreign_nets.VGG, foreign_nets.DenseNet, Inception], QUICK_OTHERS),
+)
+def test_nets_of_others(make, bits, J, path):
+    torch.manual_seed(3)
+    options = {"relu_before_sign": "prelu"} if bits == 1 else {}
+
+    def skip(_, conv):
+        return conv.kernel_size == (1, 1) or conv.out_channels % (J * conv.groups) > 0 or conv.in_channels == 3
+
+    try:
+        net = onebit.binarize(make(), num_projections=J, activation_bits=bits, skip=skip, **options)
+    except ValueError as error:  # a functional ReLU before a sign: refused, as it must be
+        assert bits == 1 and "1-bit input" in str(error)  # noqa: PT017, PT018
+        net = onebit.binarize(make(), num_projections=J, activation_bits=bits, skip=skip, relu_before_sign="keep")
+    found, expected, margin = agreement(lived_in(net), path, images()[:, :, :20, :23])
+    assert_agrees(found, expected, margin)
+    assert "bconv2d" in ops(path)
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_mobile_nets(hard, path):
+    torch.manual_seed(1)
+    net = lived_in(onebit.binarize(Mobile(hard), skip=["stem.0", "depthwise", "gate.*"]))
+    assert_agrees(*agreement(net, path, images(size=33)))
+    assert_agrees(*agreement(lived_in(foreign_nets.MobileNet()), path, images()))
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("bits", [32, 1])
+def test_geometry(bits, mode, path):
+    torch.manual_seed(0)
+    layers = [
+        onebit.ProjectionConv2d(
+            3, 6, (3, 2), (2, 1), (2, 1), (1, 2), 3, bias=True, padding_mode=mode, activation_bits=bits,
+            num_projections=2,
+        ),
+        nn.BatchNorm2d(6),
+        onebit.ProjectionConv2d(6, 4, 3, padding="same", padding_mode=mode, activation_bits=bits, bias=True),
+    ]  # fmt: skip
+    net = lived_in(nn.Sequential(*layers))
+    assert_agrees(*agreement(net, path, images(size=9)))
+
+
+def test_bits_reach_the_next_layer_as_thresholds(path):
+    """conv, BN, sign: nothing float between two 1-bit layers, through a pool too; J masks, negative gammas."""
+    torch.manual_seed(0)
+    conv = onebit.ProjectionConv2d
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), conv(8, 8, 3, activation_bits=1), nn.BatchNorm2d(8), nn.Hardtanh(),
+        conv(8, 12, 3, activation_bits=1, bias=True, num_projections=2), nn.MaxPool2d(2), nn.BatchNorm2d(12),
+        conv(12, 8, 3, activation_bits=1), nn.BatchNorm2d(8),
+    )  # fmt: skip
+    found, expected, margin = agreement(lived_in(net), path, images(12))
+    assert_agrees(found, expected, margin)
+    model = read_model(path)
+    assert [node.op for node in model.graph.nodes] == [
+        "conv2d", "sign", "bconv2d", "threshold", "bconv2d", "max_pool2d", "threshold", "bconv2d", "affine",
+    ]  # fmt: skip
+    kinds = [model.values[node.name].kind for node in model.graph.nodes]
+    assert kinds == ["float", "bits", "sums", "bits", "sums", "sums", "bits", "sums", "float"]
+    assert model.graph.nodes[3].tensors["thresholds"].dtype == np.int32
+    assert model.graph.nodes[3].tensors["at_most"].any()
+
+
+def test_a_layer_shared_by_two_places_and_a_value_read_by_two(path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = (onebit.ProjectionConv2d(3, 3, 3, padding=1, activation_bits=1) for _ in range(2))
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x):
+            y = self.a(x) + self.b(x)
+            return self.fc(self.a(y * 0.3 + 0.1).mean((2, 3)))
+
+    found, expected, margin = agreement(Net().eval(), path, images())
+    assert_agrees(found, expected, margin)
+    model = read_model(path)
+    kernels = [node.tensors["kernels"] for node in model.graph.nodes if node.op == "bconv2d"]
+    assert len(kernels) == 3
+    assert kernels[0] is kernels[2], "stored once"
+    assert [node.op for node in model.graph.nodes].count("sign") == 1, "the bits of x serve both"
+
+
+def test_any_batch_and_dtype(path):
+    net = onebit.models.wrn22(width=2).eval()
+    onebit.export(net.double(), path, images(1))
+    reference = onebit.load(path)
+    x = images(5)
+    with torch.no_grad():
+        expected = net(x.double()).numpy()
+    np.testing.assert_allclose(reference(x.numpy()), expected, atol=1e-5)
+    for one in range(5):
+        np.testing.assert_allclose(reference(x[one : one + 1].numpy()), expected[one : one + 1], atol=1e-5)
+
+
+def test_the_net_is_left_as_it_was(path):
+    net = onebit.models.wrn22(width=2).eval()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    x = images(1)
+    with torch.no_grad():
+        expected = net(x)
+    onebit.export(net, path, x)
+    with torch.no_grad():
+        assert torch.equal(net(x), expected)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert not any("forward" in vars(module) for module in net.modules())
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 4, 3, padding=1), function
+
+    def forward(self, x):
+        return self.function(self.conv(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: torch.fft.fft2(x).abs(), ["aten.fft_fft2", "test_export.py", "not supported"]),
+        (lambda x: F.interpolate(x, scale_factor=2), ["upsample_nearest2d", "test_export.py"]),
+        (lambda x: F.gelu(x), ["aten.gelu"]),
+        (lambda x: x.permute(0, 2, 3, 1), ["aten.permute"]),
+        (lambda x: x.reshape(-1, 4), ["images of a batch"]),
+        (lambda x: x.mean(1), ["height and width"]),
+        (lambda x: (x, x), ["one tensor"]),
+        (lambda x: x.flatten(2), ["3 dimensions"]),
+        (lambda x: x / x, ["division by a number"]),
+        (lambda x: x * torch.ones(6, 6), ["neither one number nor one a channel"]),
+        (lambda x: torch.cat([x, x], dim=2), ["only channels"]),
+        (lambda x: x[:, :, 1:], ["only channels"]),
+        (lambda x: F.pad(x, (1, 1), value=3.0), ["another number than 0"]),
+        (lambda x: F.avg_pool2d(x, 2, divisor_override=3), ["divisor_override"]),
+        (lambda x: F.instance_norm(x), ["aten.instance_norm"]),
+        (lambda x: x if x.sum() > 0 else -x, ["can't be followed", "values of tensors"]),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_named(function, words, path):
+    path.unlink(missing_ok=True)
+    with pytest.raises(onebit.ExportError) as raised:
+        onebit.export(Calls(function).eval(), path, torch.zeros(1, 3, 6, 6))
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not path.exists()
+
+
+def test_the_layer_and_the_line_are_named(path):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.cumsum(x, 1)
+
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(Inner()))
+    with pytest.raises(onebit.ExportError) as raised:
+        onebit.export(net.eval(), path, torch.zeros(1, 3, 6, 6))
+    assert str(raised.value).startswith("layer '1.0' (Inner): aten.cumsum at ")
+    assert "`return torch.cumsum(x, 1)`" in str(raised.value)
+
+
+def test_bad_input(tmp_path, path):
+    x = torch.zeros(1, 3, 8, 8)
+    net = onebit.models.wrn22(width=2).eval()
+    cases = [
+        (onebit.models.wrn22(width=2), path, x, "training mode"),
+        (nn.Sequential(net, nn.Dropout()).eval().append(nn.Dropout()), path, x, "training mode"),
+        (lambda x: x, path, x, "use an nn.Module"),
+        (net, path, torch.zeros(3, 8, 8), "example_input"),
+        (net, path, "x", "example_input"),
+        (net, path, torch.zeros(1, 4, 8, 8), "can't be followed"),
+        (net, tmp_path, x, "a folder"),
+        (net, tmp_path / "missing" / "a.onebit", x, "no folder"),
+    ]
+    for model, target, example, words in cases:
+        with pytest.raises(onebit.ExportError, match=words):
+            onebit.export(model, target, example)
+    for options, words in [
+        ({"activation_bits": 4}, "use 8"),
+        ({"float_bits": 4}, "use 32, 16 or 8"),
+        ({"calibration": [x]}, "activation_bits=8"),
+        ({"class_names": ["a"]}, "1 class names for 10 outputs"),
+        ({"preprocessing": onebit.Preprocessing((0.5,), (0.5,))}, "3 channels"),
+    ]:
+        with pytest.raises(onebit.ExportError, match=words):
+            onebit.export(net, tmp_path / "a.onebit", x, **options)
+    for name in ("stem.weight", "blocks.0.conv1.C", "norm.running_var"):
+        broken = onebit.models.wrn22(width=2).eval()
+        with torch.no_grad():
+            broken.get_submodule(name.rpartition(".")[0]).__getattr__(name.rpartition(".")[2]).flatten()[0] = float(
+                "nan"
+            )
+        with pytest.raises(onebit.ExportError, match=f"{name} holds numbers that are not finite"):
+            onebit.export(broken, tmp_path / "a.onebit", x)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    net = nn.Conv2d(3, 2, 1).eval()
+    target = tmp_path / "net.onebit"
+    target.write_bytes(b"what was there")
+    with pytest.raises(onebit.ExportError, match="can't be written"):
+        onebit.export(net, tmp_path / ("x" * 300), torch.zeros(1, 3, 4, 4))
+    onebit.export(net, target, torch.zeros(1, 3, 4, 4))
+    assert read_model(target).graph.nodes[0].op == "conv2d"
+    assert list(tmp_path.iterdir()) == [target]
