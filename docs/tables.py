@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from onebit.attributes import REQUIRED
@@ -45,12 +44,12 @@ def with_tables(file: str) -> str:
     """The text of a document with its tables made anew."""
     text = (DOCS / file).read_text()
     for name, make in TABLES[file].items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end of table -->)"
-        text, count = re.subn(
-            pattern, lambda found, table=make(): f"{found[1]}{table}\n{found[2]}", text, flags=re.DOTALL
-        )
-        if count != 1:
+        start, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
+        before, mark, rest = text.partition(start)
+        _, closing, after = rest.partition(end)
+        if not mark or not closing:
             raise ValueError(f"{file}: has no place for the table {name}")
+        text = f"{before}{start}{make()}\n{end}{after}"
     return text
 
 

@@ -3,9 +3,9 @@
     python fuzz/model_file.py -atheris_runs=20000       some seconds
     python fuzz/model_file.py -max_total_time=3600      an hour
 
-An input is the bytes of a file (if its first byte is even), or a description in JSON for the tensors of a sound file: bytes
-alone would seldom come past the JSON. What is read is run as well, if that is not much work. Options are libFuzzer's; a
-folder as the last argument keeps what was found.
+An input is the bytes of a file (if its first byte is even), or a description in JSON for the tensors of a sound
+file: bytes alone would seldom come past the JSON. What is read is run as well, if that is not much work. Options are
+libFuzzer's; a folder as the last argument keeps what was found.
 """
 
 from __future__ import annotations

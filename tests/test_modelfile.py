@@ -178,6 +178,7 @@ WRONG = {
     "counts too large": (top(counts={"in_float": 1 << 50, "full_precision": 1}), "counts"),
     # nodes
     "no name": (lambda d, t: d["nodes"][0].pop("name"), "'name' is missing"),
+    "empty name": (change("prelu", name="", tensors=[], tensors_of={"slope": "prelu.slope"}), "must not be empty"),
     "name with a line break": (change("prelu", name="a\nb"), "printable"),
     "two of a name": (
         change("prelu", name="norm", tensors=[], tensors_of={"slope": "prelu.slope"}),

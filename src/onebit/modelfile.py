@@ -225,6 +225,8 @@ def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
     for each in described:
         fields = _Fields(each, "a node")
         name, op = (_name(fields.take(key, str), key) for key in ("name", "op"))
+        if not name:
+            raise ModelFileError("a node's name must not be empty")
         inputs = fields.take("inputs", list, [nodes[-1].name if nodes else INPUT])
         attributes = fields.take("attributes", dict, {})
         roles, of = fields.take("tensors", list, []), fields.take("tensors_of", dict, {})
