@@ -307,6 +307,11 @@ def test_limits():
         nodes.append(Node(f"g{number}", "pad", (nodes[-1].name,), {"padding": [1024] * 4, "mode": "replicate"}))
     with pytest.raises(ValueError, match="and at most 268435456 are allowed"):
         build(*nodes, shape=(1, 1 << 13, 1 << 13))
+    with pytest.raises(ValueError, match="a value of 268960000 numbers"):
+        build(
+            conv("c", "input", kernel_size=[1, 1], out_channels=1, planes=1, padding=[8] * 4),
+            shape=(1, 16384, 16384),
+        )
     levels = Node("q", "quantize", ("input",), {"per_unit": 1.0, "low": 0, "high": 255})
     wide = {"kernel_size": [256, 256], "out_channels": 1, "planes": 129}
     with pytest.raises(ValueError, match="sums reach 2155806720, and at most 2147483647"):

@@ -42,6 +42,15 @@ def multiply_adds(node: Node, values: dict[str, Value]) -> int:
     return 0
 
 
+def padded(node: Node, values: dict[str, Value]) -> Value:
+    """What a node reads first, with the zeros around it that a convolution may have to lay out in memory."""
+    value, padding = values[node.inputs[0]], node.attributes.get("padding", ())
+    if len(padding) != 4 or len(value.shape) != 3:
+        return value
+    channels, height, width = value.shape
+    return value._replace(shape=(channels, height + padding[0] + padding[1], width + padding[2] + padding[3]))
+
+
 def _made_by(node: Node, values: dict[str, Value]) -> Value:
     if node.name in values:
         raise GraphError("another value has that name")
@@ -50,7 +59,9 @@ def _made_by(node: Node, values: dict[str, Value]) -> Value:
     for name in node.inputs:
         if name not in values:
             raise GraphError(f"reads {name!r}, which is made by no node before it")
-    return _bounded(check_node(node, [values[name] for name in node.inputs]))
+    made = _bounded(check_node(node, [values[name] for name in node.inputs]))
+    _bounded(padded(node, values))
+    return made
 
 
 def _bounded(value: Value) -> Value:

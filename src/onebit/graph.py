@@ -43,7 +43,7 @@ class Value(NamedTuple):
         return math.prod(self.shape)
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """An operation of `onebit.operations.OPERATIONS`. Its name is also that of the value which it makes."""
 

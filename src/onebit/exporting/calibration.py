@@ -1,12 +1,14 @@
 """W1A8: the float inputs of 1-bit convolutions as whole numbers of 8 bits, with one scale for a tensor.
 
-A scale comes from calibration images (the range that they need) or, without images, from the batch norms that the
-values come from (how far their distribution reaches).
+A scale comes from calibration images (the largest value that they make) or, without images, from the batch norms
+that the values come from (how far their distribution reaches).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +16,11 @@ import numpy as np
 from onebit.errors import ExportError
 from onebit.exporting.building import Builder, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
-from onebit.graph import Array, Graph, Node
+from onebit.graph import INPUT, Graph, Node
 from onebit.modelfile import Model
 from onebit.reference import Floats, Reference
 
-REACH = 4.0  # standard deviations of a batch norm's channel that its range covers
-BINS = 2048
+REACH = 7.0  # standard deviations of a batch norm's channel that its range covers: its tails are long
 
 
 class Range(NamedTuple):
@@ -58,55 +59,24 @@ def quantize_inputs(lowered: Lowered, images: Iterable[Floats] | None) -> None:
 
 def _code_of(range_: Range) -> dict[str, Any]:
     low, high = (-127, 127) if range_.signed else (0, 255)
-    return {"per_unit": float(np.float32(high / range_.high)), "low": low, "high": high}
+    return {"per_unit": float(np.float32(high / max(range_.high, 1e-6))), "low": low, "high": high}
 
 
 def _ranges_by_images(lowered: Lowered, names: list[str], images: Iterable[Floats]) -> dict[str, Range]:
     graph = Graph(lowered.builder.graph.input_shape, [narrowed(node) for node in lowered.builder.graph.nodes])
-    reference, found = Reference(Model(graph)), {name: _Histogram() for name in names}
-    count = 0
+    reference = Reference(Model(graph))
+    found: dict[str, Range] = {}
     for batch in images:
-        count += len(batch)
-        for node, value in reference.values(batch):
-            if node.name in found:
-                found[node.name].add(value)
-        if "input" in found:
-            found["input"].add(batch)
-    if not count:
+        for name, value in chain([(INPUT, batch)], ((node.name, value) for node, value in reference.values(batch))):
+            if name in names:
+                high, signed = found.get(name, Range(0.0, signed=False))
+                found[name] = Range(max(high, float(np.abs(value).max())), signed or bool((value < 0).any()))
+    if not found:
         raise ExportError("there are no calibration images")
-    return {name: histogram.range() for name, histogram in found.items()}
-
-
-class _Histogram:
-    """Sizes of numbers; its range grows, by doubling, with what comes."""
-
-    def __init__(self) -> None:
-        self.counts, self.top, self.signed = np.zeros(BINS), 0.0, False
-
-    def add(self, value: Array) -> None:
-        sizes = np.abs(value)
-        most = float(sizes.max())
-        self.signed |= bool((value < 0).any())
-        if self.top == 0:
-            self.top = most
-        while most > self.top:
-            self.counts = np.concatenate([self.counts.reshape(-1, 2).sum(axis=1), np.zeros(BINS // 2)])
-            self.top *= 2
-        if self.top:
-            self.counts += np.histogram(sizes, BINS, (0, self.top))[0]
-
-    def range(self) -> Range:
-        """The end of the range with the least squared error: what is beyond is cut, what is within is rounded."""
-        if self.top == 0:
-            return Range(1.0, signed=False)
-        sizes = (np.arange(BINS) + 0.5) * self.top / BINS
-        steps = 127 if self.signed else 255
-        ends = np.arange(BINS // 64, BINS + 1) * self.top / BINS
-        errors = [
-            float(self.counts @ np.where(sizes > end, np.square(sizes - end), np.square(end / steps) / 12))
-            for end in ends
-        ]
-        return Range(float(ends[int(np.argmin(errors))]), self.signed)
+    for name, (high, _) in found.items():
+        if not math.isfinite(high):
+            raise ExportError(f"activation_bits=8: {name!r} is not finite for the calibration images")
+    return found
 
 
 def _ranges_by_norms(lowered: Lowered, names: list[str]) -> dict[str, Range]:
@@ -130,7 +100,7 @@ def _ranges_by_norms(lowered: Lowered, names: list[str]) -> dict[str, Range]:
 
 def _reach(of: Statistics, unsigned: bool) -> float:
     ends = (of.mean if unsigned else np.abs(of.mean)) + REACH * of.deviation
-    return max(float(ends.max()), 1e-6)
+    return float(ends.max())
 
 
 _KEEP = {"relu", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "concatenate", "add", "clamp", "pad", "slice"}
