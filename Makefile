@@ -29,10 +29,11 @@ format: $(READY)  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## what the projection, the other methods and the data cost in training
+bench: $(READY)  ## what the projection, the other methods and the data cost in training; what a file costs
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/input_pipeline.py
+	$(BIN)/python benchmarks/packed.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

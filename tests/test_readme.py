@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import foreign_nets
-from onebit.commands import compare, make_parser, train
+from onebit.commands import compare, export, inspect, make_parser, train
 from onebit.commands import eval as evaluation
 from onebit.comparison.plan import parse_contestants
 from onebit.training.recipes import resolve
@@ -18,7 +18,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_block(number, capsys):
+def test_block(number, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     model = foreign_nets.ResNet()
     before = [p.detach().clone() for p in model.parameters()]
     loader = [(torch.randn(4, 3, 32, 32), torch.randint(0, 10, (4,))) for _ in range(2)]
@@ -32,15 +33,16 @@ def test_block(number, capsys):
 
 
 def test_there_are_blocks():
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
 
 
 def commands():
-    """The lines of `onebit train`, `eval` and `compare` in the documents and in --help."""
-    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/training.md", "docs/comparing.md")]
-    texts += [train.EXAMPLES, evaluation.EXAMPLES, compare.EXAMPLES]
+    """The lines of `onebit train`, `eval`, `compare`, `export` and `inspect` in the documents and in --help."""
+    documents = ("README.md", "docs/training.md", "docs/comparing.md", "docs/export.md")
+    texts = [(ROOT / name).read_text() for name in documents]
+    texts += [module.EXAMPLES for module in (train, evaluation, compare, export, inspect)]
     lines = [line.split("onebit ", 1)[1] for text in texts for line in text.splitlines()
-             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare) ", line)]  # fmt: skip
+             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare|export|inspect) ", line)]  # fmt: skip
     return [shlex.split(re.split(r"\s{2,}(?=[a-zA-Z])", line, maxsplit=1)[0], comments=True) for line in lines]
 
 
@@ -54,4 +56,4 @@ def test_a_command_of_the_documents_is_a_right_one(words):
 
 
 def test_there_are_commands():
-    assert len(commands()) > 20
+    assert len(commands()) > 28

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onebit.errors import ExportError
+from onebit.errors import ExportError, UserError
 from onebit.exporting.building import Builder, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
 from onebit.graph import INPUT, Graph, Node
@@ -66,11 +66,15 @@ def _ranges_by_images(lowered: Lowered, names: list[str], images: Iterable[Float
     graph = Graph(lowered.builder.graph.input_shape, [narrowed(node) for node in lowered.builder.graph.nodes])
     reference = Reference(Model(graph))
     found: dict[str, Range] = {}
-    for batch in images:
-        for name, value in chain([(INPUT, batch)], ((node.name, value) for node, value in reference.values(batch))):
-            if name in names:
-                high, signed = found.get(name, Range(0.0, signed=False))
-                found[name] = Range(max(high, float(np.abs(value).max())), signed or bool((value < 0).any()))
+    try:
+        for batch in images:
+            of_nodes = ((node.name, value) for node, value in reference.values(batch))
+            for name, value in chain([(INPUT, batch)], of_nodes):
+                if name in names:
+                    high, signed = found.get(name, Range(0.0, signed=False))
+                    found[name] = Range(max(high, float(np.abs(value).max())), signed or bool((value < 0).any()))
+    except UserError as error:
+        raise ExportError(f"calibration: {error}") from None
     if not found:
         raise ExportError("there are no calibration images")
     for name, (high, _) in found.items():

@@ -1,0 +1,156 @@
+"""`onebit export` and `onebit inspect`, from a run to a file to what is in it."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import onebit
+from onebit.modelfile import read_model, write_model
+from packed_nets import small_model
+from training_runs import call, command, small_run
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    small_run(folder, epochs=1, projections=2)
+    return folder
+
+
+def test_from_a_run_to_a_file(run_folder, capsys):
+    code, out, _ = call(capsys, "export", str(run_folder))
+    assert code == 0
+    path = run_folder / "net.onebit"
+    assert f"{path}: pcnn wrn22, width 2, J = 2, W1A32, digits\n" in out
+    assert "8 of 8 random images in the same class" in out
+    model = read_model(path)
+    assert model.classes == tuple("0123456789")
+    assert model.graph.input_shape == (1, 8, 8)
+    assert len(model.preprocessing.mean) == 1
+
+    code, out, _ = call(capsys, "inspect", str(path))
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("pcnn wrn22, width 2, J = 2, W1A32, digits (onebit ")
+    assert lines[1].startswith("input 1 x 8 x 8, 10 classes; pictures: crop 1")
+    (first,) = [line.split() for line in lines if line.startswith("blocks.0.conv1 ")]
+    assert first == ["blocks.0.conv1", "bconv2d", "4", "x", "8", "x", "8", "pcnn", "2", "90", "12", "9,216"]
+    assert any(line.startswith("all ") for line in lines)
+    assert f"on disk: {path.stat().st_size:,} bytes" in out
+    assert "as the paper counts" in out
+
+    code, out, _ = call(capsys, "inspect", str(path), "--json")
+    found = json.loads(out)
+    assert found["file_bytes"] == path.stat().st_size
+    assert found["totals"]["bytes"] + found["header_bytes"] == found["file_bytes"]
+    assert {"paper_compression", "file_compression", "rows", "float_bits", "paper_bits"} <= set(found)
+
+    code, out, _ = call(capsys, "inspect", str(path), "--graph")
+    assert "blocks.0.add" in out
+    assert "bconv2d(blocks.0.relu1" in out
+
+
+def test_eight_bits(run_folder, tmp_path, capsys):
+    path = tmp_path / "small.onebit"
+    words = [
+        "export",
+        str(run_folder),
+        "--which",
+        "best",
+        "-o",
+        str(path),
+        "--float-bits",
+        "8",
+        "--activation-bits",
+        "8",
+    ]
+    code, out, _ = call(capsys, *words, "--calibrate", "70", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["file"] == str(path)
+    assert found["file_bytes"] == path.stat().st_size
+    assert 0 < found["difference"] < 0.2
+    model = read_model(path)
+    assert model.description.endswith("inputs in 8 bits, digits")
+    weights = [node.tensors["weight"] for node in model.graph.nodes if "weight" in node.tensors]
+    assert {weight.dtype for weight in weights} == {np.dtype(np.int8)}
+    first = next(node for node in model.graph.nodes if node.op == "quantize")
+    code, _, _ = call(capsys, *words, "--calibrate", "0")
+    assert code == 0
+    by_norms = next(node for node in read_model(path).graph.nodes if node.op == "quantize")
+    assert by_norms.attributes["per_unit"] != first.attributes["per_unit"]
+
+
+def test_pictures_of_kernels(tmp_path, capsys):
+    path, folder = tmp_path / "small.onebit", tmp_path / "kernels"
+    model = small_model(J=2)
+    write_model(model, path)
+    code, out, _ = call(capsys, "inspect", str(path), "--images", str(folder))
+    assert code == 0
+    assert "1 pictures of kernels" in out
+    assert [file.name for file in folder.iterdir()] == ["00-conv.png"]
+    weight = onebit.load(path).binary_state_dict()["conv.weight"]
+    pixels = np.asarray(Image.open(folder / "00-conv.png"))
+    step = pixels.shape[0] // 6
+    for kernel, plane, row, column in np.ndindex(6, 4, 3, 3):
+        y, x = kernel * step + 1 + 6 * row + 3, plane * step + 1 + 6 * column + 3
+        assert pixels[y, x] == (255 if weight[kernel, plane, row, column] > 0 else 0)
+
+
+def test_names_in_a_file_choose_no_folders(tmp_path, capsys):
+    model = small_model()
+    next(node for node in model.graph.nodes if node.op == "bconv2d").name = "../../evil/conv"
+    model.graph.nodes[3].inputs = ("../../evil/conv",)
+    path, folder = tmp_path / "small.onebit", tmp_path / "in" / "kernels"
+    write_model(type(model)(model.graph), path)
+    code, _, _ = call(capsys, "inspect", str(path), "--images", str(folder))
+    assert code == 0
+    assert [file.name for file in folder.iterdir()] == ["00-_.._evil_conv.png"]
+    assert {file.name for file in tmp_path.iterdir()} == {"small.onebit", "in"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["export", "RUN/none"], "no such file or run folder"),
+        (["export", "."], "has no last.safetensors"),
+        (["export", "RUN", "--out", "none/net.onebit"], "there is no folder none"),
+        (["export", "RUN", "--out", "."], "a folder; name a file in it"),
+        (["export", "RUN", "--calibrate", "9"], "--activation-bits 8"),
+        (["export", "RUN", "--activation-bits", "4"], "invalid choice"),
+        (["export", "RUN", "--float-bit", "8"], "did you mean --float-bits?"),
+        (["inspect", "none.onebit"], "none.onebit: no such file"),
+        (["inspect", "."], "a folder, not a file"),
+        (["inspect", "RUN/last.safetensors"], "`onebit export` makes one of it"),
+        (["inspect", "RUN/config.toml"], "not a .onebit file"),
+    ],
+)
+def test_mistakes(words, line, run_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, *(word.replace("RUN", str(run_folder)) for word in words))
+    assert code == 2
+    assert out == ""
+    assert line in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_truncated_file(tmp_path, capsys):
+    path = tmp_path / "small.onebit"
+    write_model(small_model(), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    code, _, err = call(capsys, "inspect", str(path))
+    assert code == 2
+    assert err.startswith(f"onebit inspect: {path}: not a whole safetensors file")
+
+
+def test_as_a_process_into_a_pipe(tmp_path):
+    path = tmp_path / "small.onebit"
+    write_model(small_model(), path)
+    code, out, err = command("inspect", str(path), "--graph")
+    assert (code, err) == (0, "")
+    assert "bconv2d(bits, " in out
+    assert "projections=2" in out
+    assert "kernels: uint8[14], masks: uint8[3])" in out

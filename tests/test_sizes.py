@@ -1,0 +1,126 @@
+"""What files take on disk, and what `inspect` says they take."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+import onebit
+from onebit.modelfile import read_model
+from onebit.summary import summarize
+from packed_nets import lived_in
+
+
+@pytest.fixture(scope="module")
+def resnet18(tmp_path_factory):
+    """Resnet18, J = 1, W1A1, exported with floats of 32, 16 and 8 bits: paths and summaries."""
+    torch.manual_seed(0)
+    net, folder = lived_in(onebit.models.resnet18(activation_bits=1)), tmp_path_factory.mktemp("resnet18")
+    x = torch.zeros(1, 3, 224, 224)
+    paths = {bits: folder / f"{bits}.onebit" for bits in (32, 16, 8)}
+    return {bits: (path, onebit.export(net, path, x, float_bits=bits)) for bits, path in paths.items()}
+
+
+@pytest.mark.parametrize(("bits", "most"), [(32, 4.3e6), (16, 2.9e6), (8, 2.2e6)])
+def test_resnet18_on_disk(resnet18, bits, most):
+    path, summary = resnet18[bits]
+    size = path.stat().st_size
+    assert size <= most
+    assert summary.file_bytes == size
+    assert sum(row.bytes for row in summary.rows) + summary.header_bytes == size
+    assert summary.header_bytes == 8 + struct.unpack("<Q", path.read_bytes()[:8])[0]
+    assert summarize(read_model(path)) == summary
+
+
+def test_resnet18_as_the_paper_counts(resnet18):
+    """374.1 -> 33.7 Mbit, 11.10 times: the paper's memory table."""
+    for _, summary in resnet18.values():
+        assert summary.float_bits == 32 * 11_689_512
+        assert summary.paper_bits == 10_985_472 + 32 * (694_440 + 4 * 3_840)
+        assert f"{summary.float_bits / 1e6:.1f} {summary.paper_bits / 1e6:.1f}" == "374.1 33.7"
+        assert f"{summary.paper_compression:.2f}" == "11.10"
+        assert sum(row.bits for row in summary.rows) == 10_985_472
+        # The 1-bit convolutions of 224 x 224 images, and the rest: stem, three 1x1 convolutions, classifier.
+        assert sum(row.one_bit_macs for row in summary.rows) == 1_676_279_808
+        assert sum(row.float_macs for row in summary.rows) == 118_013_952 + 3 * 6_422_528 + 512_000
+
+
+def test_resnet18_agrees_in_16_bits(resnet18):
+    x = np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    wide, half = (onebit.load(resnet18[bits][0])(x) for bits in (32, 16))
+    assert np.isfinite(half).all()
+    assert not np.array_equal(wide, half)
+
+
+def test_J_projections_cost_J_masks(tmp_path):
+    """With as many learned kernels, the 1-bit payload of J = 4 exceeds that of J = 1 by the masks alone."""
+
+    def payload(J):
+        net = torch.nn.Sequential(
+            onebit.ProjectionConv2d(8, 16 * J, 3, num_projections=J, activation_bits=1),
+            torch.nn.BatchNorm2d(16 * J),
+        )
+        path = tmp_path / "net.onebit"
+        onebit.export(net.eval(), path, torch.zeros(1, 8, 9, 9))
+        (conv,) = [node for node in read_model(path).graph.nodes if node.op == "bconv2d"]
+        return {role: tensor.nbytes for role, tensor in conv.tensors.items()}
+
+    torch.manual_seed(0)
+    assert payload(1) == {"kernels": 16 * 8 * 9 // 8}
+    assert payload(4) == {"kernels": 16 * 8 * 9 // 8, "masks": 5}  # 4 * 9 bits
+
+
+def test_the_file_is_what_was_counted(tmp_path):
+    """The bytes that `onebit.storage` counts are the payload, but for rounding to bytes and for folded norms."""
+    torch.manual_seed(0)
+    net = lived_in(onebit.models.wrn22(width=16))
+    summary = onebit.export(net, tmp_path / "net.onebit", torch.zeros(1, 3, 32, 32))
+    counted = onebit.storage(net)
+    stored = sum(row.bytes for row in summary.rows)
+    # J = 1: the mask of 9 bits a layer goes into the kernels. A norm behind a conv takes its scale along.
+    assert abs(stored - counted.bytes) < 0.01 * counted.bytes
+    assert sum(row.bits for row in summary.rows) == counted.bits - 18 * 9
+    json.dumps(summary.as_json())
+
+
+def test_binary_state_dict(tmp_path):
+    torch.manual_seed(0)
+    net = onebit.models.wrn22(width=4, num_projections=2).eval()
+    onebit.export(net, tmp_path / "net.onebit", torch.zeros(1, 3, 32, 32))
+    packed = onebit.load(tmp_path / "net.onebit").binary_state_dict()
+    state = onebit.binary_state_dict(net)
+    assert set(packed) == {name for name in state if name.endswith(".weight")}
+    for name, weight in packed.items():
+        layer = net.get_submodule(name.removesuffix(".weight"))
+        assert np.array_equal(weight, state[name].numpy())
+        scale = state[name.replace(".weight", ".scale")]
+        torch.testing.assert_close(state[name] * scale, layer.quantized_weight().detach(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("binaryconnect", {}), ("bnn", {}), ("bwn", {}), ("xnor", {}), ("mcdonnell", {}), ("dorefa", {}),
+        ("bireal", {}),
+        ("abc", {"weight_bases": 3}), ("mcn", {"num_projections": 2}), ("lbcnn", {"sparsity": 1.0}), ("lbcnn", {}),
+        ("pcnn", {"levels": 3}), ("pcnn", {"scale": "kernel", "num_projections": 2}),
+        ("pcnn", {"forward_w": "mean", "num_projections": 2}),
+    ],
+)  # fmt: skip
+def test_kernels_are_the_quantised_weight(method, options):
+    """Of every method: signs, masks, scales and modulations give the weight that the forward pass has."""
+    torch.manual_seed(0)
+    convs = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3))
+    layer = onebit.binarize(convs, method, **options)[1]
+    state = onebit.binary_state_dict(torch.nn.Sequential(layer))
+    names = [name for name in state if "weight" in name]
+    terms = [state[name] * state[name.replace("weight", "scale")].reshape(-1, 1, 1, 1) for name in names]
+    if not terms:
+        assert (method, options) in [("lbcnn", {}), ("pcnn", {"levels": 3})]
+        return
+    total = torch.stack([term.float() for term in terms]).sum(0)
+    if "0.modulation" in state:
+        total = total * state["0.modulation"].repeat(2, 1, 1).unsqueeze(1)
+    torch.testing.assert_close(total, layer.quantized_weight().detach(), rtol=1e-6, atol=1e-7)
