@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from onebit.errors import ExportError
 from onebit.exporting.building import Builder, Wide
 from onebit.exporting.tracing import Traced
-from onebit.graph import GraphError, Value
+from onebit.graph import Array, GraphError, Value
 
 
 class CannotExportError(Exception):
@@ -81,15 +81,19 @@ class Call:
         """What is known of a value."""
         return self.builder.values[self.as_value(operand)]
 
-    def constant(self, name: str) -> Wide | None:
-        """A fixed tensor, in 64 bits."""
+    def constant(self, name: str, dtype: torch.dtype = torch.float64) -> Any:
+        """A fixed tensor, or None."""
         found = self.arguments[name]
         if found is None:
             return None
         if not isinstance(found, Tensor):
             raise CannotExportError(f"its {name} is computed from the input; it must be fixed")
-        wide: Wide = found.double().numpy()
-        return wide
+        return found.to(dtype).numpy()
+
+    def weight_and_bias(self) -> dict[str, Array]:
+        """The tensors of a convolution or a linear layer."""
+        found = {role: self.constant(role, torch.float32) for role in ("weight", "bias")}
+        return {role: tensor for role, tensor in found.items() if tensor is not None}
 
     def add(self, op: str, *inputs: str, tensors: dict[str, Any] | None = None, **attributes: Any) -> str:
         """Add a node under the name of this call."""
@@ -205,10 +209,23 @@ def _is_random(node: fx.Node) -> bool:
 
 
 def _refuse(call: Call) -> Operand:
-    raise CannotExportError(f"{operation_name(call.node.target)} is not supported")
+    name = operation_name(call.node.target)
+    instead = next((f": {advice}" for part, advice in INSTEAD.items() if part in name), "")
+    raise CannotExportError(f"{name} is not supported{instead}")
 
 
 _ADVICE = "docs/export.md lists what is supported; write it otherwise, or leave it to the code around the net"
+INSTEAD = {
+    "gelu": "use nn.SiLU or nn.Hardswish",
+    "mish": "use nn.SiLU or nn.Hardswish",
+    "_norm": "use nn.BatchNorm2d, which folds into its neighbours",
+    "log_softmax": "leave it out, the largest output stays the largest; or use nn.Softmax(dim=1)",
+    "adaptive_max_pool": "use nn.MaxPool2d with the size of the image, or nn.AdaptiveAvgPool2d",
+    "upsample": "the file has no operation that enlarges an image",
+    "transpose": "nets of the file keep (N, channels, height, width)",
+    "permute": "nets of the file keep (N, channels, height, width)",
+    "amax": "use nn.MaxPool2d with the size of the image",
+}
 
 
 def operation_name(target: Any) -> str:

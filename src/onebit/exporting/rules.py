@@ -31,8 +31,9 @@ def _layer(call: Call) -> Operand:
 
 
 def _conv2d(call: Call) -> Operand:
-    weight, x = call.constant("weight"), call.value()
-    if weight is None or weight.ndim != 4 or call.arguments.get("transposed"):
+    tensors, x = call.weight_and_bias(), call.value()
+    weight = tensors["weight"]
+    if weight.ndim != 4 or call.arguments.get("transposed"):
         raise CannotExportError("only 2-d convolutions that are not transposed can be")
     stride, dilation = _pair(call["stride"]), _pair(call["dilation"])
     padding = call["padding"]
@@ -41,21 +42,14 @@ def _conv2d(call: Call) -> Operand:
         sides = [side for total in totals for side in (total // 2, total - total // 2)]
     else:
         sides = [side for side in _pair(0 if padding == "valid" else padding) for _ in range(2)]
-    tensors = {"weight": weight.astype(np.float32)}
-    if (bias := call.constant("bias")) is not None:
-        tensors["bias"] = bias.astype(np.float32)
     at = {"stride": stride, "padding": sides, "dilation": dilation, "groups": call["groups"]}
     return call.add("conv2d", x, tensors=tensors, **at)
 
 
 def _linear(call: Call) -> Operand:
-    weight, bias = call.constant("weight"), call.constant("bias")
-    if weight is None or len(call.shape_of(call["input"]).shape) != 1:
+    if len(call.shape_of(call["input"]).shape) != 1:
         raise CannotExportError("a linear layer takes features (N, features): flatten first")
-    tensors = {"weight": weight.astype(np.float32)}
-    if bias is not None:
-        tensors["bias"] = bias.astype(np.float32)
-    return call.add("linear", call.value(), tensors=tensors)
+    return call.add("linear", call.value(), tensors=call.weight_and_bias())
 
 
 def _batch_norm(call: Call) -> Operand:

@@ -43,8 +43,8 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
     """Follow the forward pass of a batch of images like the example, for any number of them."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, QuantizedConv2d)}
     # A batch of 1 would be taken as fixed: torch treats sizes 0 and 1 as special.
-    two = example[:1].detach().float().expand(2, *example.shape[1:]).contiguous()
-    two = two.to(next((p.device for p in model.parameters()), two.device))
+    like = next((p for p in model.parameters() if p.is_floating_point()), example)
+    two = example[:1].detach().to(like).expand(2, *example.shape[1:]).contiguous()
     with _as_operations(layers), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its insides
         try:
