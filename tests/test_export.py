@@ -1,5 +1,7 @@
 """A file agrees with the net that it was made of: all models, methods and the nets of others."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -31,12 +33,12 @@ def images(count=6, seed=0, size=32):
 
 def grid(nets, quick):
     """All nets, inputs of 32 bits and of 1, J = 1, 2, 4; those that are not quick are for `make test-slow`."""
-    for net in nets:
-        for bits in (32, 1):
-            for J in (1, 2, 4):
-                name = net if isinstance(net, str) else net.__name__
-                marks = () if (name, bits, J) in quick else pytest.mark.slow
-                yield pytest.param(net, bits, J, marks=marks, id=f"{name}-A{bits}-J{J}")
+    cases = []
+    for net, bits, J in itertools.product(nets, (32, 1), (1, 2, 4)):
+        name = net if isinstance(net, str) else net.__name__
+        marks = () if (name, bits, J) in quick else pytest.mark.slow
+        cases.append(pytest.param(net, bits, J, marks=marks, id=f"{name}-A{bits}-J{J}"))
+    return cases
 
 
 QUICK = {("wrn22", 32, 1), ("wrn22", 1, 4), ("wrn40", 1, 2), ("resnet18", 32, 4), ("resnet18", 1, 1),
