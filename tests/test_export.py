@@ -256,7 +256,7 @@ class Calls(nn.Module):
         (lambda x: F.pad(x, (1, 1), value=3.0), ["another number than 0"]),
         (lambda x: F.avg_pool2d(x, 2, divisor_override=3), ["divisor_override"]),
         (lambda x: F.instance_norm(x), ["aten.instance_norm"]),
-        (lambda x: x if x.sum() > 0 else -x, ["can't be followed", "values of tensors"]),
+        (lambda x: x if x.sum() > 0 else -x, ["can't be followed", "depends on the values of tensors"]),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_named(function, words, path):
@@ -286,7 +286,7 @@ def test_bad_input(tmp_path, path):
     cases = [
         (onebit.models.wrn22(width=2), path, x, "training mode"),
         (nn.Sequential(net, nn.Dropout()).eval().append(nn.Dropout()), path, x, "training mode"),
-        (lambda x: x, path, x, "use an nn.Module"),
+        (net.state_dict(), path, x, "model is a OrderedDict: use an nn.Module"),
         (net, path, torch.zeros(3, 8, 8), "example_input"),
         (net, path, "x", "example_input"),
         (net, path, torch.zeros(1, 4, 8, 8), "can't be followed"),
@@ -301,7 +301,16 @@ def test_bad_input(tmp_path, path):
         ({"float_bits": 4}, "use 32, 16 or 8"),
         ({"calibration": [x]}, "activation_bits=8"),
         ({"class_names": ["a"]}, "1 class names for 10 outputs"),
+        ({"class_names": "abcdefghij"}, "use a list of names"),
+        ({"class_names": range(10)}, "must be text"),
+        ({"class_names": ["a\tb"] * 10}, "printable"),
+        ({"description": "two\nlines"}, "printable"),
         ({"preprocessing": onebit.Preprocessing((0.5,), (0.5,))}, "3 channels"),
+        ({"preprocessing": onebit.Preprocessing(0.5, 0.5)}, "a number for each channel"),
+        ({"preprocessing": 3}, "a number for each channel"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (0.0,) * 3)}, "std must be more than 0"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (float("nan"),) * 3)}, "not finite"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (0.5,) * 3, 1.2)}, "crop"),
     ]:
         with pytest.raises(onebit.ExportError, match=words):
             onebit.export(net, tmp_path / "a.onebit", x, **options)

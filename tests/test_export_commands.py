@@ -38,11 +38,26 @@ def test_from_a_run_to_a_file(run_folder, capsys):
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith("pcnn wrn22, width 2, J = 2, W1A32, digits (onebit ")
-    assert lines[1].startswith("input 1 x 8 x 8, 10 classes; pictures: crop 1")
+    assert lines[1:3] == ["input 1 x 8 x 8, 10 classes", "pictures: crop 1, (pixel / 255 - (0.288)) / (0.354)"]
     (first,) = [line.split() for line in lines if line.startswith("blocks.0.conv1 ")]
-    assert first == ["blocks.0.conv1", "bconv2d", "4", "x", "8", "x", "8", "pcnn", "2", "90", "12", "9,216"]
+    assert first == [
+        "blocks.0.conv1",
+        "bconv2d",
+        "W1A32",
+        "4",
+        "x",
+        "8",
+        "x",
+        "8",
+        "pcnn",
+        "2",
+        "90",
+        "12",
+        "9,216",
+    ]
     assert any(line.startswith("all ") for line in lines)
     assert f"on disk: {path.stat().st_size:,} bytes" in out
+    assert "multiply-adds an image: W32A32 3,488, W1A32 156,672\n" in out
     assert "as the paper counts" in out
 
     code, out, _ = call(capsys, "inspect", str(path), "--json")
@@ -77,7 +92,8 @@ def test_eight_bits(run_folder, tmp_path, capsys):
     assert found["file_bytes"] == path.stat().st_size
     assert 0 < found["difference"] < 0.2
     model = read_model(path)
-    assert model.description.endswith("inputs in 8 bits, digits")
+    assert model.description.endswith("W1A8, digits")
+    assert (found["images"], found["of"]) == ("training", 35)
     weights = [node.tensors["weight"] for node in model.graph.nodes if "weight" in node.tensors]
     assert {weight.dtype for weight in weights} == {np.dtype(np.int8)}
     first = next(node for node in model.graph.nodes if node.op == "quantize")
@@ -110,7 +126,8 @@ def test_pictures_of_kernels(tmp_path, capsys):
     write_model(model, path)
     code, out, _ = call(capsys, "inspect", str(path), "--images", str(folder))
     assert code == 0
-    assert "1 pictures of kernels" in out
+    assert "1 pictures in " in out
+    assert "white +1, black -1" in out
     assert [file.name for file in folder.iterdir()] == ["00-conv.png"]
     weight = onebit.load(path).binary_state_dict()["conv.weight"]
     pixels = np.asarray(Image.open(folder / "00-conv.png"))
@@ -144,6 +161,7 @@ def test_names_in_a_file_choose_no_folders(tmp_path, capsys):
         (["export", "RUN", "--float-bit", "8"], "did you mean --float-bits?"),
         (["inspect", "none.onebit"], "none.onebit: no such file"),
         (["inspect", "."], "a folder, not a file"),
+        (["inspekt", "."], "did you mean inspect?"),
         (["inspect", "RUN/last.safetensors"], "`onebit export` makes one of it"),
         (["inspect", "RUN/config.toml"], "not a .onebit file"),
     ],

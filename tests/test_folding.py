@@ -107,6 +107,9 @@ def test_what_is_folded_and_what_is_not(tmp_path):
     assert folded_ops(norm, nn.ReLU(), one_bit) == ["affine", "relu", "sign", "bconv2d", "affine"]
     assert folded_ops(norm, nn.Hardtanh(0.5, 1), one_bit) == ["affine", "clamp", "sign", "bconv2d", "affine"]
     assert folded_ops(nn.Dropout(), nn.Identity(), conv) == ["conv2d"]
+    plain = onebit.rivals.BnnConv2d(3, 3, 3, padding=1)  # its scale is 1, which makes floats of sums all the same
+    assert folded_ops(plain, nn.MaxPool2d(2), nn.ReLU()) == ["sign", "bconv2d", "max_pool2d", "affine", "relu"]
+    assert folded_ops(plain, plain) == ["sign", "bconv2d", "threshold", "bconv2d", "affine"]
     negative = onebit.rivals.AbcConv2d(3, 3, 3, activation_bits=1)
     with torch.no_grad():
         negative.beta.fill_(-1.0)

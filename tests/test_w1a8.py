@@ -76,8 +76,9 @@ def test_what_can_not_be(tmp_path):
     refused(nn.Sequential(conv), "nothing is known about the range of 'input'.*calibration=")
     refused(nn.Sequential(nn.BatchNorm2d(3), conv, conv), "nothing is known about the range of '1")
     refused(nn.Sequential(conv), "no calibration images", calibration=[])
-    with np.errstate(invalid="ignore"):
-        refused(nn.Sequential(conv), "not finite", calibration=[x * float("inf")])
+    refused(nn.Sequential(conv), "not finite at 'input'", calibration=[x * float("inf")])
+    refused(nn.Sequential(conv), "not finite at 'input'", calibration=[x * float("nan")])
+    refused(nn.Sequential(conv), "nothing but 0 at 'input'", calibration=x * 0)
     refused(nn.Sequential(conv), "calibration: .* shape", calibration=[x[:, :2]])
     refused(
         nn.Sequential(onebit.ProjectionConv2d(3, 3, 3, activation_bits=1)),

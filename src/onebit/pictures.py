@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
 from onebit.reference import dense_kernels
@@ -15,12 +16,15 @@ from onebit.reference import dense_kernels
 SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
 TAP = 6  # pixels
 GREY = 128
+LEGEND = f"white +1, black -1; a row for each kernel, a column for each input channel, the first {SHOWN} of each"
 
 
 def draw_kernels(model: Model, folder: Path) -> list[Path]:
     """A PNG for each 1-bit convolution, named for it; a row for each kernel, a column for each plane."""
     from PIL import Image
 
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: a file; the pictures need a folder")
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     for node in model.graph.nodes:

@@ -28,6 +28,10 @@ class Reference:
     def __init__(self, model: Model) -> None:
         self.model = model
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.model.graph.input_shape))
+        return f"<{self.model.description or 'a net'}: images of {size}, engine 'reference'>"
+
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net."""
         made: Array = x

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, NamedTuple
 
 from onebit.checking import multiply_adds
 from onebit.graph import Graph, Node, Value
-from onebit.modelfile import Model, pack_model
+from onebit.modelfile import Model, Preprocessing, pack_model
 from onebit.operations import bconv_shape
 
 
@@ -17,6 +18,7 @@ class Row(NamedTuple):
     name: str
     op: str
     inputs: tuple[str, ...]
+    precision: str  # such as W1A8: bits of its weights and of its input; of what has no weights ''
     kind: str
     shape: tuple[int, ...]
     method: str  # of a 1-bit convolution
@@ -28,10 +30,13 @@ class Row(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All nodes, and the file as a whole."""
+    """All nodes, and the file as a whole; as text, its layers and what it takes."""
 
     description: str
+    producer: str
     input_shape: tuple[int, int, int]
+    preprocessing: Preprocessing | None
+    classes: tuple[str, ...] | None
     rows: list[Row]
     file_bytes: int
     header_bytes: int  # the graph, names and shapes
@@ -48,14 +53,58 @@ class Summary(NamedTuple):
         """Bytes of the same net in float against bytes on disk."""
         return self.float_bits / 8 / self.file_bytes if self.float_bits else None
 
+    def total(self, key: str) -> int:
+        """Of a column of the rows."""
+        return sum(getattr(row, key) for row in self.rows)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.about(), "", *self.layers(), "", *self.totals()])
+
+    def about(self) -> list[str]:
+        """What the net is and what it takes."""
+        size = " x ".join(map(str, self.input_shape))
+        lines = [f"{self.description or 'a net'} ({self.producer})"]
+        lines.append(f"input {size}" + (f", {len(self.classes)} classes" if self.classes else ""))
+        if self.preprocessing:
+            mean, std, crop = self.preprocessing
+            numbers = ["(" + ", ".join(f"{number:.3g}" for number in each) + ")" for each in (mean, std)]
+            lines.append(f"pictures: crop {crop:.3g}, (pixel / 255 - {numbers[0]}) / {numbers[1]}")
+        return lines
+
+    def layers(self) -> list[str]:
+        """The layers with weights, a line each, and what is left in one."""
+        heads = ("layer", "operation", "bits", "makes", "method", "J", "1-bit weights", "bytes", "MACs")
+        is_layer = [bool(row.precision) for row in self.rows]
+        cells = [_cells(row) for row, yes in zip(self.rows, is_layer, strict=True) if yes]
+        rest = [row.bytes for row, yes in zip(self.rows, is_layer, strict=True) if not yes]
+        macs = self.total("one_bit_macs") + self.total("float_macs")
+        cells.append((f"{len(rest)} others", *[""] * 6, f"{sum(rest):,}", ""))
+        cells.append(("all", *[""] * 5, f"{self.total('bits'):,}", f"{self.total('bytes'):,}", f"{macs:,}"))
+        return columns([heads, *cells], left=5)
+
+    def totals(self) -> list[str]:
+        """Multiply-adds by the bits of weights and inputs; the file, beside the same net in float."""
+        macs: Counter[str] = Counter()
+        for row in self.rows:
+            macs[row.precision] += row.one_bit_macs + row.float_macs
+        lines = [
+            "multiply-adds an image: " + ", ".join(f"{name} {count:,}" for name, count in macs.items() if name)
+        ]
+        lines.append(f"on disk: {self.file_bytes:,} bytes, of which graph, names and shapes {self.header_bytes:,}")
+        if self.float_bits and self.paper_bits:
+            lines.append(
+                f"the same net in float: {self.float_bits // 8:,} bytes, {self.file_compression:.2f} times as much"
+            )
+            counted = f"{self.float_bits / 1e6:.1f} -> {self.paper_bits / 1e6:.1f} Mbit"
+            lines.append(f"as the paper counts: {counted}, {self.paper_compression:.2f} x")
+        return lines
+
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
-        totals = {key: sum(getattr(row, key) for row in self.rows) for key in TOTALS}
+        totals = {key: self.total(key) for key in ("bits", "bytes", "one_bit_macs", "float_macs")}
         found = self._asdict() | {"rows": [row._asdict() for row in self.rows], "totals": totals}
+        found["preprocessing"] = self.preprocessing and self.preprocessing._asdict()
         return found | {"paper_compression": self.paper_compression, "file_compression": self.file_compression}
-
-
-TOTALS = ("bits", "bytes", "one_bit_macs", "float_macs")
 
 
 def summarize(model: Model) -> Summary:
@@ -68,7 +117,8 @@ def summarize(model: Model) -> Summary:
     if model.counts is not None:
         float_bits, paper_bits = 32 * model.counts.in_float, _paper_bits(graph, values, model.counts.full_precision)
     header = size - sum(row.bytes for row in rows)
-    return Summary(model.description, graph.input_shape, rows, size, header, float_bits, paper_bits)
+    about = (model.description, model.producer, graph.input_shape, model.preprocessing, model.classes)
+    return Summary(*about, rows, size, header, float_bits, paper_bits)
 
 
 def _paper_bits(graph: Graph, values: dict[str, Value], full_precision: int) -> int:
@@ -100,6 +150,7 @@ def _row(node: Node, values: dict[str, Value], stored: set[tuple[str, bytes]]) -
         name=node.name,
         op=node.op,
         inputs=node.inputs,
+        precision=_precision(node, values[node.inputs[0]]),
         kind=made.kind,
         shape=made.shape,
         method=node.attributes.get("method", ""),
@@ -109,3 +160,28 @@ def _row(node: Node, values: dict[str, Value], stored: set[tuple[str, bytes]]) -
         one_bit_macs=macs if is_binary else 0,
         float_macs=0 if is_binary else macs,
     )
+
+
+def _precision(node: Node, value: Value) -> str:
+    inputs = {"bits": 1, "levels": max(value.high - value.low, 1).bit_length(), "float": 32}.get(value.kind)
+    if node.op == "bconv2d":
+        return f"W1A{inputs}"
+    return f"W{8 * node.tensors['weight'].itemsize}A{inputs}" if "weight" in node.tensors else ""
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    made = " x ".join(map(str, row.shape))
+    numbers = (f"{n:,}" if n else "" for n in (row.bits, row.bytes, row.one_bit_macs + row.float_macs))
+    return (row.name, row.op, row.precision, made, row.method, str(row.projections or ""), *numbers)
+
+
+def columns(rows: list[tuple[str, ...]], left: int) -> list[str]:
+    """Rows of cells as lines; the first `left` columns begin, the others end at the same place."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

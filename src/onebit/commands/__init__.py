@@ -19,7 +19,15 @@ from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
 COMMANDS = ("demo", "train", "eval", "export", "inspect", "compare")
-EXTRAS = {"torch", "rich", "pydantic", "safetensors", "PIL", "matplotlib"}
+# What to install for a module that lacks.
+EXTRAS = {
+    "torch": "train",
+    "pydantic": "train",
+    "matplotlib": "train",
+    "rich": "cli",
+    "PIL": "cli",
+    "safetensors": "cli",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        line, code = f"needs {error.name}: pip install 'onebit[train,cli]'", 2
+        line, code = f"needs {error.name}: pip install 'onebit[{EXTRAS[error.name]}]'", 2
     except (UserError, NotFiniteError) as error:
         line, code = str(error), 2
     except WorkError as error:
@@ -60,6 +68,12 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _parse(name: str, words: list[str]) -> argparse.Namespace:
+    if (
+        not name.startswith("-")
+        and name not in {*COMMANDS, ""}
+        and (near := get_close_matches(name, COMMANDS, n=1))
+    ):
+        raise UserError(f"there is no such command; did you mean {near[0]}? see onebit --help")
     arguments, unknown = make_parser(name).parse_known_args(words)
     if unknown:
         raise UserError(f"there is no {unknown[0]}{_nearest(unknown[0], arguments)}; see onebit {name} --help")

@@ -62,8 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     weights = read_weights(arguments.net, arguments.which)
     spec, file = weights.spec, _target(arguments)
     net = build_trained(weights).eval()
-    images = _calibration(arguments, spec) if arguments.activation_bits and arguments.calibrate != 0 else None
-    bits = f", inputs in {arguments.activation_bits} bits" if arguments.activation_bits else ""
+    images = list(_calibration(arguments, spec)) if arguments.activation_bits and arguments.calibrate != 0 else None
+    described = spec.summary()
+    if arguments.activation_bits:
+        described = described.replace("A32", f"A{arguments.activation_bits}")
     summary = export(
         net,
         file,
@@ -73,9 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         float_bits=arguments.float_bits,
         preprocessing=Preprocessing(spec.mean, spec.deviation, _crop(spec)),
         class_names=spec.class_names,
-        description=f"{spec.summary()}{bits}, {spec.data}",
+        description=f"{described}, {spec.data}",
     )
-    agreement = _agreement(net, file, spec)
+    random = torch.randn(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
+    agreement = _agreement(net, file, images[0] if images else random, "training" if images else "random")
     if arguments.json:
         print(json.dumps(summary.as_json() | {"file": str(file)} | agreement))  # noqa: T201
         return 0
@@ -119,31 +122,25 @@ def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> Iterator[Any]:
     return (feed(batch)[0] for batch in data.train.batches(parts))
 
 
-def _agreement(net: Any, file: Path, spec: NetSpec) -> dict[str, Any]:
-    """The file against PyTorch, on images of random numbers."""
+def _agreement(net: Any, file: Path, images: Any, what: str) -> dict[str, Any]:
+    """The file against PyTorch."""
     import numpy as np
     import torch
 
     from onebit.loading import load
 
-    x = torch.randn(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        expected = net(x).numpy()
-    found = load(file, engine="reference")(x.numpy())
+        expected = net(images).numpy()
+    found = load(file, engine="reference")(images.numpy())
     difference = float(np.abs(found - expected).max() / np.abs(expected).max())
-    return {
-        "difference": difference,
-        "same_class": int((found.argmax(1) == expected.argmax(1)).sum()),
-        "of": len(x),
-    }
+    same = int((found.argmax(1) == expected.argmax(1)).sum())
+    return {"difference": difference, "same_class": same, "of": len(images), "images": what}
 
 
 def _told(summary: Summary, file: Path, agreement: dict[str, Any]) -> list[str]:
-    from onebit.commands.inspect import totals
-
-    same = f"{agreement['same_class']} of {agreement['of']} random images in the same class"
+    same = f"{agreement['same_class']} of {agreement['of']} {agreement['images']} images in the same class"
     return [
         f"{file}: {summary.description}",
-        *totals(summary),
+        *summary.totals(),
         f"against PyTorch: {same}, outputs differ by at most {agreement['difference']:.1e} of the largest",
     ]

@@ -6,7 +6,6 @@ that the values come from (how far their distribution reaches).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,9 +15,9 @@ import numpy as np
 from onebit.errors import ExportError, UserError
 from onebit.exporting.building import Builder, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
-from onebit.graph import INPUT, Graph, Node
+from onebit.graph import INPUT, Array, Graph, Node
 from onebit.modelfile import Model
-from onebit.reference import Floats, Reference
+from onebit.reference import Floats, Reference, checked_input
 
 REACH = 7.0  # standard deviations of a batch norm's channel that its range covers: its tails are long
 
@@ -64,23 +63,28 @@ def _code_of(range_: Range) -> dict[str, Any]:
 
 def _ranges_by_images(lowered: Lowered, names: list[str], images: Iterable[Floats]) -> dict[str, Range]:
     graph = Graph(lowered.builder.graph.input_shape, [narrowed(node) for node in lowered.builder.graph.nodes])
-    reference = Reference(Model(graph))
+    model = Model(graph)
+    reference = Reference(model)
     found: dict[str, Range] = {}
-    try:
-        for batch in images:
-            of_nodes = ((node.name, value) for node, value in reference.values(batch))
-            for name, value in chain([(INPUT, batch)], of_nodes):
-                if name in names:
-                    high, signed = found.get(name, Range(0.0, signed=False))
-                    found[name] = Range(max(high, float(np.abs(value).max())), signed or bool((value < 0).any()))
-    except UserError as error:
-        raise ExportError(f"calibration: {error}") from None
+    for batch in images:
+        try:
+            checked_input(batch, model)
+        except UserError as error:
+            raise ExportError(f"calibration: {error}") from None
+        for name, value in chain([(INPUT, batch)], ((node.name, made) for node, made in reference.values(batch))):
+            if name in names:
+                found[name] = _covering(value, found.get(name, Range(0.0, signed=False)), name)
     if not found:
         raise ExportError("there are no calibration images")
-    for name, (high, _) in found.items():
-        if not math.isfinite(high):
-            raise ExportError(f"activation_bits=8: {name!r} is not finite for the calibration images")
+    if dead := [name for name, (high, _) in found.items() if high == 0]:
+        raise ExportError(f"calibration: the images make nothing but 0 at {dead[0]!r}: use real ones")
     return found
+
+
+def _covering(value: Array, before: Range, name: str) -> Range:
+    if not np.isfinite(value).all():
+        raise ExportError(f"calibration: the images make numbers that are not finite at {name!r}")
+    return Range(max(before.high, float(np.abs(value).max())), before.signed or bool((value < 0).any()))
 
 
 def _ranges_by_norms(lowered: Lowered, names: list[str]) -> dict[str, Range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from onebit.convolution import QuantizedConv2d
-from onebit.errors import ExportError
+from onebit.errors import ExportError, ModelFileError
 from onebit.exporting.calibration import quantize_inputs
 from onebit.exporting.folding import fold
 from onebit.exporting.lowering import Lowering
@@ -20,7 +21,7 @@ from onebit.exporting.rounding import round_weights
 from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
 from onebit.graph import Graph, GraphError
-from onebit.modelfile import Counts, Model, Preprocessing, write_model
+from onebit.modelfile import Counts, Model, Preprocessing, pack_model, unpack_model, write_model
 from onebit.summary import Summary, summarize
 
 
@@ -53,12 +54,13 @@ def export(
     written whole or not at all.
     """
     file = _writable(path)
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
     graph = pack_net(model, example_input, activation_bits=activation_bits, calibration=calibration)
     round_weights(graph, float_bits)
-    classes = None if class_names is None else tuple(class_names)
     try:
-        packed = Model(graph, preprocessing, classes, description, count_parameters(model))
-    except GraphError as error:
+        packed = Model(graph, _prepared(preprocessing), _names(class_names), description, count_parameters(model))
+        unpack_model(pack_model(packed))  # what a reader would refuse is not written
+    except (GraphError, ModelFileError) as error:
         raise ExportError(str(error)) from None
     try:
         write_model(packed, file)
@@ -84,7 +86,7 @@ def pack_net(
     with torch.no_grad():
         lowered = Lowering(trace(model, example_input), (channels, height, width), RULES).run()
     if activation_bits == 8:
-        quantize_inputs(lowered, None if calibration is None else map(_batch, calibration))
+        quantize_inputs(lowered, None if calibration is None else map(_batch, _batches(calibration)))
     return fold(lowered)
 
 
@@ -106,6 +108,29 @@ def count_parameters(model: nn.Module) -> Counts:
     return Counts(in_float, kept)
 
 
+def _prepared(preprocessing: Preprocessing | None) -> Preprocessing | None:
+    if preprocessing is None:
+        return None
+    try:
+        mean, std, crop = Preprocessing(*preprocessing)
+        prepared = Preprocessing(tuple(map(float, mean)), tuple(map(float, std)), float(crop))
+    except (TypeError, ValueError):
+        raise ExportError("preprocessing: use onebit.Preprocessing(mean, std), a number for each channel") from None
+    if not all(map(math.isfinite, (*prepared.mean, *prepared.std, prepared.crop))):
+        raise ExportError("preprocessing: holds numbers that are not finite")
+    return prepared
+
+
+def _names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(class_names, str):
+        raise ExportError(f"class_names={class_names!r}: use a list of names")
+    return None if class_names is None else tuple(class_names)
+
+
+def _batches(calibration: Iterable[Any]) -> Iterable[Any]:
+    return [calibration] if isinstance(calibration, Tensor | np.ndarray) and calibration.ndim == 4 else calibration
+
+
 def _batch(images: Any) -> Any:
     batch = images[0] if isinstance(images, tuple | list) else images  # as a loader has it: images and labels
     return batch.detach().cpu().float().numpy() if isinstance(batch, Tensor) else np.asarray(batch, np.float32)
@@ -122,7 +147,7 @@ def _writable(path: str | Path) -> Path:
 
 def _check_net(model: nn.Module, example_input: Tensor) -> None:
     if not isinstance(model, nn.Module):
-        raise ExportError(f"model={model!r}: use an nn.Module")
+        raise ExportError(f"model is a {type(model).__name__}: use an nn.Module")
     if not isinstance(example_input, Tensor) or example_input.ndim != 4 or not len(example_input):
         raise ExportError("example_input: use images, a tensor (N, channels, height, width)")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]

@@ -122,7 +122,7 @@ def _into_affine(folding: _Folding, before: Node, node: Node) -> bool:
 def _away(folding: _Folding, before: Node, node: Node) -> bool:
     """A multiply-add that changes nothing. (Of sums, it makes floats.)"""
     scale, shift = _scale_and_shift(node)
-    if (scale != 1).any() or shift.any() or before.op in {"bconv2d", "sign", "threshold"}:
+    if (scale != 1).any() or shift.any() or folding.values[before.name].kind != "float":
         return False
     folding.bypass(node)
     return True

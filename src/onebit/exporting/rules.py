@@ -264,7 +264,7 @@ def _power(call: Call) -> Operand:
 
 
 class Entry(NamedTuple):
-    """A rule, what users write for it, and what it is in the file."""
+    """A rule, what users write for it ("": told elsewhere), and what it is in the file."""
 
     rule: Callable[[Call], Operand]
     written: str
@@ -274,17 +274,17 @@ class Entry(NamedTuple):
 TABLE: dict[str, Entry] = {
     LAYER: Entry(_layer, "a layer of `binarize` or `onebit.models`", "`bconv2d` and what its method needs"),
     "aten.conv2d": Entry(_conv2d, "`nn.Conv2d` (also depthwise, grouped, dilated, padding='same')", "`conv2d`"),
-    "aten.convolution": Entry(_conv2d, "`nn.Conv2d`", "`conv2d`"),
+    "aten.convolution": Entry(_conv2d, "", "`conv2d`"),
     "aten.linear": Entry(_linear, "`nn.Linear` of (N, features)", "`linear`"),
     "aten.batch_norm": Entry(_batch_norm, "`nn.BatchNorm2d`, `nn.BatchNorm1d`", "`affine`, folded where it can be"),
-    "aten._native_batch_norm_legit_no_training": Entry(_batch_norm, "`nn.BatchNorm2d`", "`affine`"),
+    "aten._native_batch_norm_legit_no_training": Entry(_batch_norm, "", "`affine`"),
     "aten.relu": Entry(_elementwise("relu"), "`nn.ReLU`", "`relu`"),
     "aten.relu6": Entry(_relu6, "`nn.ReLU6`", "`clamp`"),
     "aten.hardtanh": Entry(_hardtanh, "`nn.Hardtanh`", "`clamp`"),
-    "aten.clamp": Entry(_clamp, "`torch.clamp`, `torch.clip`", "`clamp`"),
-    "aten.clamp_min": Entry(_clamp, "`torch.clamp_min`", "`clamp`"),
+    "aten.clamp": Entry(_clamp, "`torch.clamp`, `torch.clip`, `torch.clamp_min`", "`clamp`"),
+    "aten.clamp_min": Entry(_clamp, "", "`clamp`"),
     "aten.prelu": Entry(_prelu, "`nn.PReLU`", "`prelu`"),
-    "aten._prelu_kernel": Entry(_prelu, "`nn.PReLU`", "`prelu`"),
+    "aten._prelu_kernel": Entry(_prelu, "", "`prelu`"),
     "aten.leaky_relu": Entry(_leaky_relu, "`nn.LeakyReLU`", "`prelu`"),
     "aten.elu": Entry(_elu, "`nn.ELU` with alpha = 1", "`elu`"),
     "aten.sigmoid": Entry(_elementwise("sigmoid"), "`nn.Sigmoid`", "`sigmoid`"),
@@ -294,28 +294,28 @@ TABLE: dict[str, Entry] = {
     "aten.tanh": Entry(_elementwise("tanh"), "`nn.Tanh`", "`tanh`"),
     "aten.abs": Entry(_elementwise("abs"), "`torch.abs`", "`abs`"),
     "aten.softmax": Entry(_softmax, "`nn.Softmax(dim=1)`", "`softmax`"),
-    "aten._softmax": Entry(_softmax, "`nn.Softmax(dim=1)`", "`softmax`"),
+    "aten._softmax": Entry(_softmax, "", "`softmax`"),
     "aten.max_pool2d": Entry(_max_pool2d, "`nn.MaxPool2d`", "`max_pool2d`"),
     "aten.avg_pool2d": Entry(_avg_pool2d, "`nn.AvgPool2d`", "`avg_pool2d`"),
     "aten.adaptive_avg_pool2d": Entry(_adaptive_avg_pool2d, "`nn.AdaptiveAvgPool2d`", "`adaptive_avg_pool2d`"),
     "aten.mean": Entry(_mean, "`x.mean((2, 3))`", "`adaptive_avg_pool2d`"),
     "aten.flatten": Entry(_reshaped, "`torch.flatten(x, 1)`", "`reshape`"),
-    "aten.view": Entry(_reshaped, "`x.view(len(x), -1)`", "`reshape`"),
-    "aten.reshape": Entry(_reshaped, "`x.reshape(len(x), -1)`", "`reshape`"),
-    "aten._unsafe_view": Entry(_reshaped, "`x.reshape(len(x), -1)`", "`reshape`"),
+    "aten.view": Entry(_reshaped, "`x.view(len(x), -1)`, `x.reshape(len(x), -1)`", "`reshape`"),
+    "aten.reshape": Entry(_reshaped, "", "`reshape`"),
+    "aten._unsafe_view": Entry(_reshaped, "", "`reshape`"),
     "aten.squeeze": Entry(_reshaped, "`x.squeeze(-1)`", "`reshape`"),
     "aten.unsqueeze": Entry(_reshaped, "`x[:, :, None, None]`", "`reshape`"),
     "aten.cat": Entry(_cat, "`torch.cat(..., dim=1)`", "`concatenate`"),
     "aten.split": Entry(_split, "`x.split(..., dim=1)`, `x.chunk(..., dim=1)`", "`slice`"),
-    "aten.split_with_sizes": Entry(_split, "`x.split([...], dim=1)`", "`slice`"),
-    "aten.chunk": Entry(_split, "`x.chunk(..., dim=1)`", "`slice`"),
+    "aten.split_with_sizes": Entry(_split, "", "`slice`"),
+    "aten.chunk": Entry(_split, "", "`slice`"),
     "aten.slice": Entry(_slice, "`x[:, a:b]`", "`slice`"),
     "aten.pad": Entry(_pad, "`F.pad` with zeros, reflect, replicate, circular", "`pad`"),
     "aten.constant_pad_nd": Entry(_pad, "`nn.ZeroPad2d`", "`pad`"),
     "aten.reflection_pad2d": Entry(_padding_rule("reflect"), "`nn.ReflectionPad2d`", "`pad`"),
     "aten.replication_pad2d": Entry(_padding_rule("replicate"), "`nn.ReplicationPad2d`", "`pad`"),
     "aten._pad_circular": Entry(_padding_rule("circular"), "`nn.CircularPad2d`", "`pad`"),
-    "aten.add": Entry(_sum(1), "`x + y`, `x + number`, `x + per-channel constant`", "`add` or `affine`"),
+    "aten.add": Entry(_sum(1), "`x + y`, `x += y`, `x + number`, `x + per-channel constant`", "`add` or `affine`"),
     "aten.sub": Entry(_sum(-1), "`x - y`, `x - constant`", "`add` or `affine`"),
     "aten.rsub": Entry(_rsub, "`constant - x`", "`affine`"),
     "aten.mul": Entry(_product, "`x * y` (also squeeze-excite), `x * constant`", "`multiply` or `affine`"),
@@ -324,16 +324,15 @@ TABLE: dict[str, Entry] = {
     "aten.pow": Entry(_power, "`x ** 2`", "`multiply`"),
     "aten.dropout": Entry(_same, "`nn.Dropout` in eval mode", "nothing"),
     "aten.feature_dropout": Entry(_same, "`nn.Dropout2d` in eval mode", "nothing"),
-    "aten.clone": Entry(_same, "`x.clone()`, `nn.Identity`", "nothing"),
-    "aten.contiguous": Entry(_same, "`x.contiguous()`", "nothing"),
-    "aten.alias": Entry(_same, "`x`", "nothing"),
-    "aten.detach": Entry(_same, "`x.detach()`", "nothing"),
+    "aten.clone": Entry(_same, "`nn.Identity`, `x.clone()`, `x.contiguous()`, `x.detach()`", "nothing"),
+    "aten.contiguous": Entry(_same, "", "nothing"),
+    "aten.alias": Entry(_same, "", "nothing"),
+    "aten.detach": Entry(_same, "", "nothing"),
 }
 RULES: dict[str, Rule] = {name: entry.rule for name, entry in TABLE.items()}
 
 
 def support_table() -> str:
     """The table of docs/export.md."""
-    rows = {entry.written: entry.becomes for entry in reversed(TABLE.values())}
-    lines = [f"| {written} | {rows[written]} |" for written in dict.fromkeys(e.written for e in TABLE.values())]
-    return "\n".join(["| in PyTorch | in the file |", "|---|---|", *lines])
+    rows = [f"| {entry.written} | {entry.becomes} |" for entry in TABLE.values() if entry.written]
+    return "\n".join(["| in PyTorch (as a module or a function) | in the file |", "|---|---|", *rows])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
 import torch
@@ -45,8 +47,7 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
     # A batch of 1 would be taken as fixed: torch treats sizes 0 and 1 as special.
     like = next((p for p in model.parameters() if p.is_floating_point()), example)
     two = example[:1].detach().to(like).expand(2, *example.shape[1:]).contiguous()
-    with _as_operations(layers), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its insides
+    with _as_operations(layers), _quiet():
         try:
             program = torch.export.export(model, (two,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
             if any(_works_in_place(node) for node in program.graph.nodes):
@@ -58,6 +59,25 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
                 f"the forward pass of {type(model).__name__} can't be followed: {_told(error)}"
             ) from error
     return Traced(program.graph, _constants(program), _input_name(program), layers)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings about its insides, its log and the graphs that it prints before it raises."""
+    handlers = logging.getLogger("torch").handlers
+    for handler in handlers:
+        handler.addFilter(_refuse)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(_refuse)
+
+
+def _refuse(record: logging.LogRecord) -> bool:  # noqa: ARG001
+    return False
 
 
 def _works_in_place(node: fx.Node) -> bool:
@@ -109,6 +129,7 @@ def _told(error: Exception) -> str:
     """The line that says it: torch's messages are long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = lines[0] if lines else type(error).__name__
+    if "data-dependent" in told:
+        told = "it depends on the values of tensors, as in `if x.sum() > 0` or `x.max().item()`"
     where = next((line for line in reversed(lines) if line.startswith("File ") and "/torch/" not in line), "")
-    hint = "" if "data-dependent" not in str(error) else "; it must not depend on the values of tensors"
-    return f"{told[:300]}{' at ' + where if where else ''}{hint}"
+    return f"{told[:300]}{' at ' + where if where else ''}"
