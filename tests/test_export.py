@@ -205,7 +205,7 @@ def test_a_layer_shared_by_two_places_and_a_value_read_by_two(path):
 
 def test_any_batch_and_dtype(path):
     net = onebit.models.wrn22(width=2).eval()
-    onebit.export(net.bfloat16(), path, images(1))
+    onebit.export(Mobile().eval().bfloat16(), path, images(1))  # with biases
     onebit.export(net.double(), path, images(1).half())
     reference = onebit.load(path)
     x = images(5)
@@ -254,6 +254,14 @@ class Calls(nn.Module):
         (lambda x: torch.cat([x, x], dim=2), ["only channels"]),
         (lambda x: x[:, :, 1:], ["only channels"]),
         (lambda x: F.pad(x, (1, 1), value=3.0), ["another number than 0"]),
+        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), ["pads channels"]),
+        (lambda x: x[: x.shape[0] // 2], ["size of the batch"]),
+        (lambda x: torch.clamp(x, max=x.shape[0]), ["size of the batch"]),
+        (lambda x: F.dropout(x, 0.5), ["drops values even in eval mode"]),
+        (lambda x: torch.rand(4, 6, 6) + x, ["aten.rand"]),
+        (lambda x: x.mean(), ["height and width"]),
+        (lambda x: torch.clamp(x, min=torch.zeros(4, 1, 1)), ["one for all channels"]),
+        (lambda x: F.max_pool2d(x, 2, 1, 1, dilation=6), ["aten.max_pool2d"]),
         (lambda x: F.avg_pool2d(x, 2, divisor_override=3), ["divisor_override"]),
         (lambda x: F.instance_norm(x), ["aten.instance_norm"]),
         (lambda x: x if x.sum() > 0 else -x, ["can't be followed", "depends on the values of tensors"]),
@@ -300,6 +308,9 @@ def test_bad_input(tmp_path, path):
         ({"activation_bits": 4}, "use 8"),
         ({"float_bits": 4}, "use 32, 16 or 8"),
         ({"calibration": [x]}, "activation_bits=8"),
+        ({"calibration": 5, "activation_bits": 8}, "use batches of images"),
+        ({"calibration": [{}], "activation_bits": 8}, "use batches of images"),
+        ({"description": "\ud800"}, "printable|surrogates"),
         ({"class_names": ["a"]}, "1 class names for 10 outputs"),
         ({"class_names": "abcdefghij"}, "use a list of names"),
         ({"class_names": range(10)}, "must be text"),
@@ -323,6 +334,28 @@ def test_bad_input(tmp_path, path):
         with pytest.raises(onebit.ExportError, match=f"{name} holds numbers that are not finite"):
             onebit.export(broken, tmp_path / "a.onebit", x)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_with_a_forward_of_their_own_are_refused(tmp_path):
+    class Mine(onebit.ProjectionConv2d):
+        def forward(self, x):
+            return -super().forward(x)
+
+    patched = onebit.ProjectionConv2d(3, 3, 3)
+    patched.forward = forward = lambda x: x
+    for layer in (Mine(3, 3, 3), patched):
+        with pytest.raises(onebit.ExportError, match="layer '0' .* a forward pass of its own"):
+            onebit.export(nn.Sequential(layer).eval(), tmp_path / "a.onebit", torch.zeros(1, 3, 6, 6))
+    assert patched.forward is forward
+    with pytest.raises(onebit.ExportError, match="layer '0' takes images of 3 channels"):
+        onebit.export(
+            nn.Sequential(onebit.ProjectionConv2d(3, 3, 3)).eval(), tmp_path / "a", torch.zeros(1, 4, 6, 6)
+        )
+
+
+def test_a_compiled_net_is_exported_as_the_net_that_it_is(tmp_path):
+    onebit.export(torch.compile(nn.Conv2d(3, 2, 1)).eval(), tmp_path / "a.onebit", torch.zeros(1, 3, 4, 4))
+    assert ops(tmp_path / "a.onebit") == ["conv2d"]
 
 
 def test_a_path_that_cannot_be_written(tmp_path):

@@ -106,6 +106,7 @@ def test_what_is_folded_and_what_is_not(tmp_path):
     assert folded_ops(norm, nn.PReLU(init=0.0), one_bit) == ["affine", "prelu", "sign", "bconv2d", "affine"]
     assert folded_ops(norm, nn.ReLU(), one_bit) == ["affine", "relu", "sign", "bconv2d", "affine"]
     assert folded_ops(norm, nn.Hardtanh(0.5, 1), one_bit) == ["affine", "clamp", "sign", "bconv2d", "affine"]
+    assert folded_ops(norm, nn.Hardtanh(-2, -0.5), one_bit) == ["affine", "clamp", "sign", "bconv2d", "affine"]
     assert folded_ops(nn.Dropout(), nn.Identity(), conv) == ["conv2d"]
     plain = onebit.rivals.BnnConv2d(3, 3, 3, padding=1)  # its scale is 1, which makes floats of sums all the same
     assert folded_ops(plain, nn.MaxPool2d(2), nn.ReLU()) == ["sign", "bconv2d", "max_pool2d", "affine", "relu"]

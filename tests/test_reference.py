@@ -19,6 +19,7 @@ from onebit.operations import OPERATIONS
 from onebit.packing import pack_kernels, pack_signs
 from onebit.reference import OPERATIONS as FUNCTIONS
 from onebit.reference import Reference, bconv2d
+from onebit.shapes import pooled_sides
 from packed_nets import small_model
 
 
@@ -135,6 +136,39 @@ def test_padding(mode):
     x = images(2, 3, 4, 5)
     expected = F.pad(torch.from_numpy(x), (1, 2, 3, 0), mode={"zeros": "constant"}.get(mode, mode))
     same(run("pad", x, padding=[3, 0, 1, 2], mode=mode), expected)
+
+
+def test_large_convolutions_go_in_parts(monkeypatch):
+    x, weight = images(2, 4, 9, 7), images(6, 2, 3, 3)
+    at = {"stride": [1, 1], "padding": [1, 1, 1, 1], "dilation": [1, 1], "groups": 2}
+    whole = run("conv2d", x, tensors={"weight": weight}, **at)
+    monkeypatch.setattr("onebit.reference.MAX_WINDOWS", 2 * 2 * 7 * 9 * 4)
+    same(run("conv2d", x, tensors={"weight": weight}, **at), torch.from_numpy(whole))
+    monkeypatch.setattr("onebit.reference.MAX_WINDOWS", 1)
+    same(run("conv2d", x, tensors={"weight": weight}, **at), torch.from_numpy(whole))
+
+
+def test_a_window_that_misses_the_image_is_refused():
+    at = {"kernel_size": [2, 2], "stride": [1, 1], "padding": [1, 1], "ceil_mode": False, "dilation": [2, 2]}
+    with pytest.raises(ValueError, match="no tap within the image"):
+        pooled_sides(at, (1, 1))
+    assert pooled_sides(at | {"dilation": [1, 1]}, (1, 1)) == (2, 2)
+    for size in range(2, 9):
+        for kernel, dilation, stride in itertools.product((1, 2, 3), (1, 2, 3), (1, 2)):
+            at = {
+                "kernel_size": [kernel] * 2,
+                "stride": [stride] * 2,
+                "padding": [kernel // 2] * 2,
+                "ceil_mode": True,
+            }
+            try:
+                sides = pooled_sides(at | {"dilation": [dilation] * 2}, (size, size))
+            except ValueError:
+                continue
+            x = images(1, 1, size, size)
+            expected = F.max_pool2d(torch.from_numpy(x), kernel, stride, kernel // 2, dilation, ceil_mode=True)
+            assert sides == tuple(expected.shape[2:])
+            same(run("max_pool2d", x, dilation=[dilation] * 2, **at), expected)
 
 
 def test_weights_of_8_and_16_bits():

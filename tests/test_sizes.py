@@ -54,6 +54,38 @@ def test_resnet18_agrees_in_16_bits(resnet18):
     assert not np.array_equal(wide, half)
 
 
+def test_counts_of_groups_and_of_J(tmp_path):
+    """Multiply-adds are those within a group; the paper counts the kernels of all J; shared layers count once."""
+    conv = onebit.ProjectionConv2d(8, 8, 3, groups=4, num_projections=2)
+    net = torch.nn.Sequential(conv, torch.nn.Conv2d(8, 8, 1, bias=False), conv)
+    summary = onebit.export(net.eval(), tmp_path / "net.onebit", torch.zeros(1, 8, 6, 5))
+    (first, *_, last) = [row for row in summary.rows if row.op == "bconv2d"]
+    assert first.one_bit_macs == 8 * 4 * 3 * (2 * 9)
+    assert last.one_bit_macs == 8 * 2 * 1 * (2 * 9)
+    assert (first.bits, first.projections) == (4 * 2 * 9 + 2 * 9, 2)
+    assert (first.bytes, last.bytes) == (9 + 3, 0)
+    assert summary.paper_bits == 8 * 2 * 9 + 32 * (64 + 4 * 8)
+    assert summary.float_bits == 32 * (8 * 2 * 9 + 64)
+    assert summarize(read_model(tmp_path / "net.onebit")) == summary
+
+
+@pytest.mark.parametrize(("bits", "most"), [(16, 1e-3), (8, 2e-2)])
+def test_rounded_weights(bits, most, tmp_path):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(128, 5)
+    )
+    with torch.no_grad():
+        net[0].weight[1] = 0  # a row of zeros has a scale, too
+        net[0].weight[2] *= 100
+    x = torch.randn(4, 3, 6, 6)
+    onebit.export(net.eval(), tmp_path / "net.onebit", x, float_bits=bits)
+    with torch.no_grad():
+        expected = net(x).numpy()
+    error = np.abs(onebit.load(tmp_path / "net.onebit")(x.numpy()) - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < most
+
+
 def test_J_projections_cost_J_masks(tmp_path):
     """With as many learned kernels, the 1-bit payload of J = 4 exceeds that of J = 1 by the masks alone."""
 

@@ -64,6 +64,55 @@ def test_negative_inputs_that_the_images_show_are_not_lost(tmp_path):
     assert (quantized.attributes["low"], quantized.attributes["high"]) == (-127, 127)
 
 
+def scales(net, path, **options):
+    onebit.export(net.eval(), path, images(1), activation_bits=8, **options)
+    return [node.attributes for node in read_model(path).graph.nodes if node.op == "quantize"]
+
+
+def test_the_range_is_that_of_all_batches(tmp_path):
+    x = images(2).abs()
+    (at,) = scales(nn.Sequential(onebit.ProjectionConv2d(3, 2, 3)), tmp_path / "a", calibration=[-5 * x, 0.1 * x])
+    assert (at["low"], at["high"]) == (-127, 127)
+    assert at["per_unit"] == float(np.float32(127 / (5 * float(x.max()))))
+
+
+def norm_of(mean, deviation):
+    norm = nn.BatchNorm2d(len(mean))
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor(deviation))
+        norm.bias.copy_(torch.tensor(mean))
+    return norm
+
+
+def test_ranges_by_norms(tmp_path):
+    """7 deviations beyond the mean's size, of the channel that reaches farthest; slopes, sums and joins count."""
+    path, conv = tmp_path / "a", onebit.ProjectionConv2d(3, 2, 3)
+    a, b = norm_of([-9.0, 1.0, 0.0], [-1.0, 0.5, 0.0]), norm_of([2.0, 0.0, 1.0], [0.0, 4.0, 2.0])
+
+    def reach(net):
+        (at,) = scales(net, path)
+        return at["high"] / at["per_unit"]
+
+    assert reach(nn.Sequential(a, conv)) == pytest.approx(9 + 7)
+    assert reach(nn.Sequential(a, nn.ReLU(), conv)) == pytest.approx(1 + 3.5), "what is negative does not count"
+    assert reach(nn.Sequential(a, nn.PReLU(init=4.0), conv)) == pytest.approx(4 * 16)
+    assert reach(nn.Sequential(a, nn.PReLU(init=0.1), conv)) == pytest.approx(16)
+
+    class Joined(nn.Module):
+        def __init__(self, join):
+            super().__init__()
+            self.a, self.b, self.join = a, b, join
+            self.conv = onebit.ProjectionConv2d(3 if join is torch.add else 1, 2, 3)
+
+        def forward(self, x):
+            y = self.join(self.a(x), self.b(x))
+            return self.conv(y)
+
+    assert reach(Joined(torch.add)) == pytest.approx(max(7 + 7, 1 + 7 * (0.25 + 16) ** 0.5, 1 + 14))
+    fourth = reach(Joined(lambda x, y: torch.cat([x, y], 1)[:, 3:4]))
+    assert fourth == pytest.approx(2.0), "the first channel of b"
+
+
 def test_what_can_not_be(tmp_path):
     x, path = images(1), tmp_path / "net.onebit"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from onebit.graph import INPUT, Graph, GraphError, Node, Value
-from onebit.operations import OPERATIONS, bconv_shape, check_node
+from onebit.operations import OPERATIONS, check_node
+from onebit.shapes import bconv_shape
 
 MAX_NODES = 10_000
 MAX_SIDE = 1 << 20  # of a value
 MAX_VALUE = 1 << 28  # numbers in one value, for one image
-MAX_WORK = 1 << 42  # multiply-adds for one image
+MAX_WORK = 1 << 40  # multiply-adds for one image, and numbers that pools look at
 MAX_SUM = (1 << 31) - 1  # sums are 32-bit integers
 
 
@@ -20,12 +21,14 @@ def check_graph(graph: Graph) -> dict[str, Value]:
         raise GraphError(f"the graph has {len(graph.nodes)} nodes, and 1 to {MAX_NODES} are allowed")
     values = {INPUT: _bounded(Value("float", graph.input_shape))}
     work = 0
+    known_finite: set[int] = set()
     for node in graph.nodes:
         try:
-            values[node.name] = _made_by(node, values)
+            values[node.name] = _made_by(node, values, known_finite)
         except GraphError as error:
             raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
-        work += multiply_adds(node, values)
+        window = math.prod(node.attributes.get("kernel_size", ())) if node.op.endswith("_pool2d") else 0
+        work += multiply_adds(node, values) + values[node.name].size * window
         if work > MAX_WORK:
             raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
     if values[graph.nodes[-1].name].kind != "float":
@@ -51,7 +54,7 @@ def padded(node: Node, values: dict[str, Value]) -> Value:
     return value._replace(shape=(channels, height + padding[0] + padding[1], width + padding[2] + padding[3]))
 
 
-def _made_by(node: Node, values: dict[str, Value]) -> Value:
+def _made_by(node: Node, values: dict[str, Value], known_finite: set[int]) -> Value:
     if node.name in values:
         raise GraphError("another value has that name")
     if node.op not in OPERATIONS:
@@ -59,7 +62,7 @@ def _made_by(node: Node, values: dict[str, Value]) -> Value:
     for name in node.inputs:
         if name not in values:
             raise GraphError(f"reads {name!r}, which is made by no node before it")
-    made = _bounded(check_node(node, [values[name] for name in node.inputs]))
+    made = _bounded(check_node(node, [values[name] for name in node.inputs], known_finite))
     _bounded(padded(node, values))
     return made
 

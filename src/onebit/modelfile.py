@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from onebit.version import __version__
 FORMAT = 1
 KEY = "onebit.model"  # of the metadata
 MAX_FILE = 1 << 31  # bytes
-MAX_TEXT = 1 << 24  # bytes of the header, graph included
+MAX_TEXT = 1 << 23  # bytes of the header, graph included
 MAX_CLASSES = 1 << 17
 MAX_NAME = 1 << 10  # characters of any name
 MAX_PARAMETERS = 1 << 40
@@ -118,16 +119,24 @@ def pack_model(model: Model) -> bytes:
 def write_model(model: Model, path: str | Path) -> int:
     """Write the file, whole or not at all; returns its size."""
     content, file = pack_model(model), Path(path)
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
+        try:
+            part.write(content)
+            part.flush()
+            os.fsync(part.fileno())
+            Path(part.name).chmod(0o666 & ~_umask())
+            Path(part.name).replace(file)
+        except BaseException:
+            Path(part.name).unlink(missing_ok=True)
+            raise
     return len(content)
+
+
+def _umask() -> int:
+    """What the process takes away from the permissions of new files; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def read_model(path: str | Path) -> Model:
@@ -148,6 +157,13 @@ def unpack_model(content: bytes) -> Model:
     """The model in the bytes of a file; raises ModelFileError if anything at all is wrong with them."""
     if len(content) > MAX_FILE:
         raise ModelFileError(f"larger than the {MAX_FILE} bytes that a model file may have")
+    try:
+        return _unpacked(content)
+    except (GraphError, ModelFileError) as error:
+        raise ModelFileError(str(error)[:400]) from None  # whatever names a file has put into it
+
+
+def _unpacked(content: bytes) -> Model:
     described = _description(content)
     tensors = _tensors(content)
     fields = _Fields(described, "the description")
@@ -167,10 +183,7 @@ def unpack_model(content: bytes) -> Model:
     counts = _counts(fields.take("counts", dict, None))
     about = [_name(fields.take(key, str), key) for key in ("description", "producer")]
     fields.end()
-    try:
-        return Model(graph, preprocessing, classes, about[0], counts, about[1])
-    except GraphError as error:
-        raise ModelFileError(str(error)) from None
+    return Model(graph, preprocessing, classes, about[0], counts, about[1])
 
 
 def _description(content: bytes) -> Any:
@@ -212,7 +225,9 @@ def _tensors(content: bytes) -> dict[str, Array]:
     tensors = {}
     for name, tensor in found:
         if tensor["dtype"] not in DTYPES:
-            raise ModelFileError(f"tensor {_name(name, 'a tensor')!r}: has a dtype that model files don't have")
+            raise ModelFileError(
+                f"tensor {_name(name, 'the name of a tensor')!r}: has a dtype that model files don't have"
+            )
         dtype: Any = DTYPES[tensor["dtype"]]
         tensors[name] = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
         tensors[name] = tensors[name].reshape(tensor["shape"])
@@ -233,6 +248,8 @@ def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
         fields.end()
         if not all(isinstance(word, str) for word in (*inputs, *roles, *of.values())):
             raise ModelFileError(f"node {name!r}: inputs and tensors must be names")
+        if len({*roles, *of}) < len(roles) + len(of):
+            raise ModelFileError(f"node {name!r}: has a tensor of the same role twice")
         if op not in OPERATIONS:
             raise ModelFileError(f"node {name!r}: there is no operation {op!r} in format {FORMAT}")
         found = {role: f"{name}.{role}" for role in roles} | of
@@ -284,7 +301,7 @@ def _classes(described: Any) -> tuple[str, ...] | None:
 
 
 def _name(value: Any, what: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_NAME or any(ord(letter) < 32 for letter in value):
+    if not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
         raise ModelFileError(f"{what} must be text of at most {MAX_NAME} printable characters")
     return value
 
@@ -302,7 +319,7 @@ class _Fields:
         self.left, self.what = dict(described), what
 
     def take(self, key: str, kind: Any, *default: Any) -> Any:
-        if default and self.left.get(key) is None:
+        if default and (key not in self.left or (self.left[key] is None and default[0] is None)):
             self.left.pop(key, None)
             return default[0]
         value = self.left.pop(key, None)

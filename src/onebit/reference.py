@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from onebit.errors import UserError
 from onebit.graph import INPUT, Array, Node
 from onebit.modelfile import Model
-from onebit.operations import pooled_sides
 from onebit.packing import unpack_kernels, unpack_signs
+from onebit.shapes import pooled_sides
 
 Floats = NDArray[np.float32]
+MAX_WINDOWS = 1 << 25  # numbers of a convolution's windows in memory at once
 
 
 class Reference:
@@ -112,13 +113,19 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     windows = sliding_window_view(x, reach, axis=(2, 3))
     strides, dilations = at["stride"], at["dilation"]
     windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
-    parts = [
-        np.tensordot(part, kernels, axes=((1, 4, 5), (1, 2, 3)))  # (N, height, width, outputs of the group)
+    rows = max(1, MAX_WINDOWS * windows.shape[2] // windows.size)  # at a time, since a product copies the windows
+    made = [
+        np.tensordot(
+            part[:, :, row : row + rows], kernels, axes=((1, 4, 5), (1, 2, 3))
+        )  # (N, rows, width, outputs)
         for part, kernels in zip(
             np.split(windows, at["groups"], axis=1), np.split(weight, at["groups"]), strict=True
         )
+        for row in range(0, windows.shape[2], rows)
     ]
-    return np.moveaxis(np.concatenate(parts, axis=3), 3, 1)
+    per_group = len(made) // at["groups"]
+    groups = [np.concatenate(made[at_ : at_ + per_group], axis=1) for at_ in range(0, len(made), per_group)]
+    return np.moveaxis(np.concatenate(groups, axis=3), 3, 1)
 
 
 def bconv2d(node: Node, x: Array) -> Array:

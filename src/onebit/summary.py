@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from onebit.checking import multiply_adds
-from onebit.graph import Graph, Node, Value
+from onebit.graph import Array, Graph, Node, Value
 from onebit.modelfile import Model, Preprocessing, pack_model
-from onebit.operations import bconv_shape
+from onebit.shapes import bconv_shape
 
 
 class Row(NamedTuple):
@@ -107,12 +107,12 @@ class Summary(NamedTuple):
         return found | {"paper_compression": self.paper_compression, "file_compression": self.file_compression}
 
 
-def summarize(model: Model) -> Summary:
-    """Count what is in a model; its size on disk is that of the bytes that it packs to."""
+def summarize(model: Model, file_bytes: int | None = None) -> Summary:
+    """Count what is in a model; its size on disk, if it is not given, is that of the bytes that it packs to."""
     graph, values = model.graph, model.values
-    stored: set[tuple[str, bytes]] = set()
+    stored = Stored()
     rows = [_row(node, values, stored) for node in graph.nodes]
-    size = len(pack_model(model))
+    size = len(pack_model(model)) if file_bytes is None else file_bytes
     float_bits = paper_bits = None
     if model.counts is not None:
         float_bits, paper_bits = 32 * model.counts.in_float, _paper_bits(graph, values, model.counts.full_precision)
@@ -125,20 +125,36 @@ def _paper_bits(graph: Graph, values: dict[str, Value], full_precision: int) -> 
     """The paper's memory table: a bit a weight of a 1-bit conv (of all J), 32 for the other weights and biases and
     for four numbers (those of a batch norm) for each channel that a 1-bit conv makes.
     """
-    convs = {id(node.tensors["kernels"]): node for node in graph.nodes if node.op == "bconv2d"}.values()
+    stored = Stored()
+    convs = [node for node in graph.nodes if node.op == "bconv2d" and stored.is_new(node.tensors["kernels"])]
     shapes = [(node.attributes["out_channels"], bconv_shape(node, values[node.inputs[0]])) for node in convs]
     bits: int = sum(outputs * math.prod(shape[1:]) for outputs, shape in shapes)
     channels: int = sum(outputs for outputs, _ in shapes)
     return bits + 32 * (full_precision + 4 * channels)
 
 
-def _row(node: Node, values: dict[str, Value], stored: set[tuple[str, bytes]]) -> Row:
-    made, size = values[node.name], 0
-    for tensor in node.tensors.values():
+class Stored:
+    """Tensors that were seen before: a file stores equal ones once."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.contents: set[tuple[str, bytes]] = set()
+
+    def is_new(self, tensor: Array) -> bool:
+        """Whether none like it was asked about before."""
+        if id(tensor) in self.ids:
+            return False
+        self.ids.add(id(tensor))
         content = (f"{tensor.dtype} {tensor.shape}", tensor.tobytes())
-        if content not in stored:
-            stored.add(content)
-            size += tensor.nbytes
+        if content in self.contents:
+            return False
+        self.contents.add(content)
+        return True
+
+
+def _row(node: Node, values: dict[str, Value], stored: Stored) -> Row:
+    made = values[node.name]
+    size = sum(tensor.nbytes for tensor in node.tensors.values() if stored.is_new(tensor))
     macs, is_binary = multiply_adds(node, values), node.op == "bconv2d"
     bits = 0
     if is_binary:

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.summary import summarize
 
     model = read_model(arguments.file)
-    summary = summarize(model)
+    summary = summarize(model, Path(arguments.file).expanduser().stat().st_size)
     drawn = []
     if arguments.images:
         from onebit.pictures import draw_kernels

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onebit.errors import ExportError, UserError
-from onebit.exporting.building import Builder, narrowed
+from onebit.exporting.building import Builder, Wide, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
 from onebit.graph import INPUT, Array, Graph, Node
 from onebit.modelfile import Model
@@ -115,7 +115,7 @@ _KEEP = {"relu", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "concatenate
 
 
 def _carried(node: Node, known: dict[str, Any]) -> Statistics | None:
-    """What a sum of independent values, or a value that only shrinks, is like at most."""
+    """What a sum of independent values, or a value that only shrinks (but for steep slopes), is like at most."""
     of = [known.get(name) for name in node.inputs]
     if node.op not in _KEEP | {"prelu", "hardswish", "silu"} or any(each is None for each in of):
         return None
@@ -125,4 +125,7 @@ def _carried(node: Node, known: dict[str, Any]) -> Statistics | None:
     means, deviations = [each.mean for each in of if each], [each.deviation for each in of if each]
     if node.op == "concatenate":
         return Statistics(np.concatenate(means), np.concatenate(deviations))
-    return Statistics(np.sum(means, axis=0), np.sqrt(np.sum(np.square(deviations), axis=0)))
+    mean: Wide = sum(means[1:], means[0])
+    deviation: Wide = np.sqrt(sum((np.square(each) for each in deviations[1:]), np.square(deviations[0])))
+    steepest = np.maximum(1, np.abs(node.tensors["slope"])) if node.op == "prelu" else 1
+    return Statistics(mean * steepest, deviation * steepest)

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from onebit.convolution import QuantizedConv2d
-from onebit.errors import ExportError, ModelFileError
+from onebit.errors import ExportError
 from onebit.exporting.calibration import quantize_inputs
 from onebit.exporting.folding import fold
 from onebit.exporting.lowering import Lowering
 from onebit.exporting.rounding import round_weights
 from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
-from onebit.graph import Graph, GraphError
+from onebit.graph import Graph
 from onebit.modelfile import Counts, Model, Preprocessing, pack_model, unpack_model, write_model
 from onebit.summary import Summary, summarize
 
@@ -60,7 +60,7 @@ def export(
     try:
         packed = Model(graph, _prepared(preprocessing), _names(class_names), description, count_parameters(model))
         unpack_model(pack_model(packed))  # what a reader would refuse is not written
-    except (GraphError, ModelFileError) as error:
+    except ValueError as error:  # GraphError, ModelFileError, text that is no Unicode
         raise ExportError(str(error)) from None
     try:
         write_model(packed, file)
@@ -86,7 +86,7 @@ def pack_net(
     with torch.no_grad():
         lowered = Lowering(trace(model, example_input), (channels, height, width), RULES).run()
     if activation_bits == 8:
-        quantize_inputs(lowered, None if calibration is None else map(_batch, _batches(calibration)))
+        quantize_inputs(lowered, None if calibration is None else _batches(calibration))
     return fold(lowered)
 
 
@@ -127,13 +127,20 @@ def _names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if class_names is None else tuple(class_names)
 
 
-def _batches(calibration: Iterable[Any]) -> Iterable[Any]:
-    return [calibration] if isinstance(calibration, Tensor | np.ndarray) and calibration.ndim == 4 else calibration
+def _batches(calibration: Any) -> Iterable[Any]:
+    """Batches of images, or a single one; as a loader has them, with labels, or without."""
+    if isinstance(calibration, Tensor | np.ndarray) and calibration.ndim == 4:
+        return [_batch(calibration)]
+    if not isinstance(calibration, Iterable):
+        raise ExportError(f"calibration is a {type(calibration).__name__}: use batches of images")
+    return map(_batch, calibration)
 
 
 def _batch(images: Any) -> Any:
-    batch = images[0] if isinstance(images, tuple | list) else images  # as a loader has it: images and labels
-    return batch.detach().cpu().float().numpy() if isinstance(batch, Tensor) else np.asarray(batch, np.float32)
+    batch = images[0] if isinstance(images, tuple | list) and images else images
+    if not isinstance(batch, Tensor | np.ndarray):
+        raise ExportError(f"calibration holds a {type(batch).__name__}: use batches of images")
+    return batch.detach().cpu().float().numpy() if isinstance(batch, Tensor) else batch.astype(np.float32)
 
 
 def _writable(path: str | Path) -> Path:
@@ -154,5 +161,5 @@ def _check_net(model: nn.Module, example_input: Tensor) -> None:
     if training:
         raise ExportError(f"{training[0]} is in training mode: call model.eval() first")
     for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
             raise ExportError(f"{name} holds numbers that are not finite: the training has diverged")

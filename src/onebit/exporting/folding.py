@@ -169,8 +169,9 @@ def thresholds_of(scale: Wide, shift: Wide, value: Value) -> tuple[Array, Array]
         t = -shift / slope
         if value.kind == "sums":
             t = np.ceil(t)
-            t = np.where(slope * (t - 1) + shift >= 0, t - 1, t)  # the division may have been rounded
-            t = np.where(slope * t + shift < 0, t + 1, t)
+            t = np.where(
+                slope * t + shift < 0, t + 1, t
+            )  # the quotient was rounded to a whole number that is too small
         t = np.where(slope == 0, np.where(shift >= 0, -np.inf, np.inf), t)
         if value.kind == "sums":  # from -high to high: one more than the largest sum is never reached
             whole = np.clip(t, -value.high, value.high + 1).astype(np.int32)

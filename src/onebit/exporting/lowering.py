@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from onebit.errors import ExportError
 from onebit.exporting.building import Builder, Wide
 from onebit.exporting.tracing import Traced
 from onebit.graph import Array, GraphError, Value
+
+MIXED = "it mixes the images of a batch, or fixes their number (as len(x) does: use x.shape[0] or -1)"
 
 
 class CannotExportError(Exception):
@@ -32,6 +34,11 @@ class Shaped(NamedTuple):
 
 
 Operand = Any  # a value's name, a Shaped, a constant Tensor, several of them, or a number
+
+
+BATCH = object()  # the size of the batch, and whatever is computed from it
+# These say the shape that they make; how they came to it does not matter.
+RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
 
 
 class Statistics(NamedTuple):
@@ -120,7 +127,7 @@ class Call:
         """Of what PyTorch makes here, the batch aside."""
         batch, *shape = self.node.meta["val"].shape
         if isinstance(batch, int) or any(not isinstance(side, int) for side in shape):
-            raise CannotExportError("it mixes the images of a batch; each must go its own way")
+            raise CannotExportError(MIXED)
         return tuple(shape)
 
 
@@ -174,16 +181,21 @@ class Lowering:
         if name == "getitem":
             several: Any = self.operand(node.args[0])
             return several[node.args[1]]
-        if name == "aten.sym_size" or not hasattr(node.target, "_schema"):
-            return None  # arithmetic with sizes: who uses it is judged by its result
+        if name == "aten.sym_size" or getattr(node.target, "__module__", "") in {"_operator", "math", "torch.fx"}:
+            return BATCH
+        if not hasattr(node.target, "_schema"):
+            raise ExportError(f"the forward pass has a {name}, which can't be exported. {_ADVICE}")
         call = Call(self, node)
         inputs = [self.known[each] for each in node.all_input_nodes]
         try:
             if all(isinstance(each, Tensor) for each in inputs) and not _is_random(node):
                 return self._computed(node)
-            return self.rules.get(name, _refuse)(call)
+            of_batch = BATCH in _flat(call.arguments.values()) and name not in RESHAPES
+            return (_refuse_batch if of_batch else self.rules.get(name, _refuse))(call)
         except (CannotExportError, GraphError) as error:
             raise ExportError(f"{place(call)}: {error}. {_ADVICE}") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ExportError(f"{place(call)}: it is used in a way that can't be exported. {_ADVICE}") from error
 
     def _computed(self, node: fx.Node) -> Operand:
         """Operations on constants alone are done now."""
@@ -200,12 +212,27 @@ class Lowering:
             raise ExportError("the net must return one tensor: wrap it in a module that returns the logits only")
         try:
             return made[0] if isinstance(made[0], str) else self.reshaped(made[0])
-        except CannotExportError as error:
+        except (CannotExportError, GraphError) as error:
             raise ExportError(f"what the net returns: {error}") from None
+
+
+def _flat(operands: Iterable[Any]) -> list[Any]:
+    """All of them, those within tuples too; tensors apart, which compare by their elements."""
+    flat: list[Any] = []
+    for operand in operands:
+        if isinstance(operand, tuple) and not isinstance(operand, Shaped):
+            flat += _flat(operand)
+        elif not isinstance(operand, Tensor):
+            flat.append(operand)
+    return flat
 
 
 def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _refuse_batch(call: Call) -> Operand:  # noqa: ARG001
+    raise CannotExportError("it computes with the size of the batch")
 
 
 def _refuse(call: Call) -> Operand:

@@ -9,6 +9,7 @@ import numpy as np
 
 from onebit.exporting.layers import lower_layer
 from onebit.exporting.lowering import (
+    MIXED,
     Call,
     CannotExportError,
     Operand,
@@ -68,6 +69,16 @@ def _batch_norm(call: Call) -> Operand:
     return (made, None, None) if several else made
 
 
+def _dropout(call: Call) -> Operand:
+    if call["train"]:
+        raise CannotExportError("it drops values even in eval mode: use nn.Dropout, or training=self.training")
+    return _same(call)
+
+
+def _nothing(call: Call) -> Operand:  # noqa: ARG001
+    return None
+
+
 def _same(call: Call) -> Operand:
     return call.arguments.get("input", call.arguments.get("self"))
 
@@ -77,19 +88,24 @@ def _elementwise(op: str) -> Rule:
 
 
 def _hardtanh(call: Call) -> Operand:
-    return call.add("clamp", call.value(), low=_float32(call["min_val"]), high=_float32(call["max_val"]))
+    return call.add("clamp", call.value(), low=_bound(call["min_val"]), high=_bound(call["max_val"]))
 
 
 def _clamp(call: Call) -> Operand:
-    bounds = [call.arguments.get(name) for name in ("min", "max")]
-    if any(bound is not None and as_constant(bound) is None for bound in bounds):
-        raise CannotExportError("its bounds must be numbers")
-    low, high = (None if bound is None else _float32(float(bound)) for bound in bounds)
+    low, high = (_bound(call.arguments.get(name)) for name in ("min", "max"))
     return call.add("clamp", call.value(), low=low, high=high)
 
 
-def _float32(number: float) -> float:
-    return float(np.float32(number))
+def _bound(bound: Operand) -> float | None:
+    """A number in 32 bits; None where there is no bound."""
+    number = None if bound is None else as_constant(bound)
+    if number is None and bound is not None:
+        raise CannotExportError("its bounds must be numbers")
+    if number is None or np.isinf(number).all():
+        return None
+    if number.size != 1:
+        raise CannotExportError("its bounds must be numbers, one for all channels")
+    return float(np.float32(number.item()))
 
 
 def _relu6(call: Call) -> Operand:
@@ -146,7 +162,7 @@ def _adaptive_avg_pool2d(call: Call) -> Operand:
 def _mean(call: Call) -> Operand:
     x = call.value()
     rank = len(call.builder.values[x].shape) + 1
-    if rank != 4 or sorted(axis % rank for axis in call["dim"] or ()) != [2, 3]:
+    if rank != 4 or sorted(axis % rank for axis in call.arguments.get("dim") or ()) != [2, 3]:
         raise CannotExportError("only the mean over height and width can be")
     made = call.add("adaptive_avg_pool2d", x, output_size=[1, 1])
     return Shaped(made, call.output_shape, call.name("reshape"))
@@ -157,7 +173,7 @@ def _reshaped(call: Call) -> Operand:
     base = operand.base if isinstance(operand, Shaped) else operand
     shape = call.output_shape
     if int(np.prod(shape)) != call.builder.values[base].size:
-        raise CannotExportError("it mixes the images of a batch; each must go its own way")
+        raise CannotExportError(MIXED)
     return Shaped(base, shape, call.name("reshape"))
 
 
@@ -192,13 +208,15 @@ def _slice(call: Call) -> Operand:
     if axis != 1 or call["step"] != 1 or size is None:
         raise CannotExportError("only channels can be taken, without steps")
     start, end = (
-        min(bound + size if bound < 0 else bound, size) for bound in (start, size if end is None else end)
+        min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, size if end is None else end)
     )
     return call.add("slice", x, start=start, stop=end)
 
 
 def _pad(call: Call) -> Operand:
-    padding = [*call["pad"], 0, 0][:4]
+    padding, beyond = [*call["pad"], 0, 0][:4], call["pad"][4:]
+    if any(beyond):
+        raise CannotExportError("it pads channels; only rows and columns can be: concatenate zeros")
     mode = call.arguments.get("mode", "constant")
     if mode == "constant" and call.arguments.get("value") not in {None, 0}:
         raise CannotExportError("it pads with another number than 0")
@@ -282,6 +300,7 @@ TABLE: dict[str, Entry] = {
     "aten.relu6": Entry(_relu6, "`nn.ReLU6`", "`clamp`"),
     "aten.hardtanh": Entry(_hardtanh, "`nn.Hardtanh`", "`clamp`"),
     "aten.clamp": Entry(_clamp, "`torch.clamp`, `torch.clip`, `torch.clamp_min`", "`clamp`"),
+    "aten.clamp_max": Entry(_clamp, "", "`clamp`"),
     "aten.clamp_min": Entry(_clamp, "", "`clamp`"),
     "aten.prelu": Entry(_prelu, "`nn.PReLU`", "`prelu`"),
     "aten._prelu_kernel": Entry(_prelu, "", "`prelu`"),
@@ -300,7 +319,7 @@ TABLE: dict[str, Entry] = {
     "aten.adaptive_avg_pool2d": Entry(_adaptive_avg_pool2d, "`nn.AdaptiveAvgPool2d`", "`adaptive_avg_pool2d`"),
     "aten.mean": Entry(_mean, "`x.mean((2, 3))`", "`adaptive_avg_pool2d`"),
     "aten.flatten": Entry(_reshaped, "`torch.flatten(x, 1)`", "`reshape`"),
-    "aten.view": Entry(_reshaped, "`x.view(len(x), -1)`, `x.reshape(len(x), -1)`", "`reshape`"),
+    "aten.view": Entry(_reshaped, "`x.view(x.shape[0], -1)`, `x.reshape(x.shape[0], -1)`", "`reshape`"),
     "aten.reshape": Entry(_reshaped, "", "`reshape`"),
     "aten._unsafe_view": Entry(_reshaped, "", "`reshape`"),
     "aten.squeeze": Entry(_reshaped, "`x.squeeze(-1)`", "`reshape`"),
@@ -322,11 +341,15 @@ TABLE: dict[str, Entry] = {
     "aten.div": Entry(_quotient, "`x / constant`", "`affine`"),
     "aten.neg": Entry(lambda call: call.affine(call.value(), -1), "`-x`", "`affine`"),
     "aten.pow": Entry(_power, "`x ** 2`", "`multiply`"),
-    "aten.dropout": Entry(_same, "`nn.Dropout` in eval mode", "nothing"),
-    "aten.feature_dropout": Entry(_same, "`nn.Dropout2d` in eval mode", "nothing"),
+    "aten.dropout": Entry(_dropout, "`nn.Dropout` in eval mode", "nothing"),
+    "aten.feature_dropout": Entry(_dropout, "`nn.Dropout2d` in eval mode", "nothing"),
     "aten.clone": Entry(_same, "`nn.Identity`, `x.clone()`, `x.contiguous()`, `x.detach()`", "nothing"),
     "aten.contiguous": Entry(_same, "", "nothing"),
     "aten.alias": Entry(_same, "", "nothing"),
+    "aten.to": Entry(_same, "`x.float()`", "nothing"),
+    "aten._to_copy": Entry(_same, "", "nothing"),
+    "aten.type_as": Entry(_same, "", "nothing"),
+    "aten._assert_tensor_metadata": Entry(_nothing, "", "nothing"),
     "aten.detach": Entry(_same, "", "nothing"),
 }
 RULES: dict[str, Rule] = {name: entry.rule for name, entry in TABLE.items()}

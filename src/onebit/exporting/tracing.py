@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from onebit.convolution import QuantizedConv2d
 from onebit.errors import ExportError
+from onebit.methods import METHODS
 
 
 @torch.library.custom_op("onebit::layer", mutates_args=())
@@ -89,6 +90,11 @@ def _works_in_place(node: fx.Node) -> bool:
 def _as_operations(layers: dict[str, QuantizedConv2d]) -> Iterator[None]:
     """Within, a 1-bit layer's forward pass is the one operation `onebit::layer`."""
     for name, layer in layers.items():
+        if type(layer) not in METHODS.values() or "forward" in vars(layer):
+            raise ExportError(
+                f"layer {name!r} ({type(layer).__name__}) has a forward pass of its own, which can't be exported"
+            )
+    for name, layer in layers.items():
         layer.__dict__["forward"] = _forward_of(name, layer)
     try:
         yield
@@ -99,6 +105,10 @@ def _as_operations(layers: dict[str, QuantizedConv2d]) -> Iterator[None]:
 
 def _forward_of(name: str, layer: QuantizedConv2d) -> Any:
     def forward(x: Tensor) -> Tensor:
+        if x.ndim != 4 or x.shape[1] != layer.in_channels:
+            raise ExportError(
+                f"layer {name!r} takes images of {layer.in_channels} channels, not {list(x.shape[1:])}"
+            )
         made: Tensor = _layer_op(x, name, [layer.out_channels, *layer.output_size(x.shape[2], x.shape[3])])
         return made
 
