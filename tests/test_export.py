@@ -261,7 +261,7 @@ class Calls(nn.Module):
         (lambda x: torch.rand(4, 6, 6) + x, ["aten.rand"]),
         (lambda x: x.mean(), ["height and width"]),
         (lambda x: torch.clamp(x, min=torch.zeros(4, 1, 1)), ["one for all channels"]),
-        (lambda x: F.max_pool2d(x, 2, 1, 1, dilation=6), ["aten.max_pool2d"]),
+        (lambda x: F.max_pool2d(x.mean((2, 3), keepdim=True), 2, 1, 1, dilation=2), ["no tap within the image"]),
         (lambda x: F.avg_pool2d(x, 2, divisor_override=3), ["divisor_override"]),
         (lambda x: F.instance_norm(x), ["aten.instance_norm"]),
         (lambda x: x if x.sum() > 0 else -x, ["can't be followed", "depends on the values of tensors"]),
