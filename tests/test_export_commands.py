@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import onebit
+from onebit.commands import export
 from onebit.data.catalog import load_data
 from onebit.modelfile import read_model, write_model
 from onebit.training.evaluation import Feed
@@ -69,6 +70,13 @@ def test_from_a_run_to_a_file(run_folder, capsys):
     code, out, _ = call(capsys, "inspect", str(path), "--graph")
     assert "blocks.0.add" in out
     assert "bconv2d(blocks.0.relu1" in out
+
+
+def test_the_crop_is_that_of_the_test_images(run_folder):
+    spec = read_weights(run_folder).spec
+    assert export._crop(spec) == 1
+    for data in ("imagefolder", "imagenet"):
+        assert export._crop(spec.model_copy(update={"data": data})) == 0.875
 
 
 def test_eight_bits(run_folder, tmp_path, capsys):

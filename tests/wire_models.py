@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from onebit.attributes import REQUIRED
 from onebit.graph import Graph, Node
 from onebit.modelfile import Counts, Model, Preprocessing
-from onebit.operations import OPERATIONS
+from onebit.operations import default_attributes
 from onebit.packing import pack_kernels, pack_signs
 
 
@@ -20,10 +19,10 @@ class Chain:
 
     def add(self, op, name=None, inputs=None, tensors=None, **attributes):
         before = self.nodes[-1].name if self.nodes else "input"
-        known = OPERATIONS[op].attributes
-        defaults = {key: rule.default for key, rule in known.items() if rule.default is not REQUIRED}
         name = name or f"{op}{len(self.nodes)}"
-        self.nodes.append(Node(name, op, tuple(inputs or [before]), defaults | attributes, tensors or {}))
+        self.nodes.append(
+            Node(name, op, tuple(inputs or [before]), default_attributes(op) | attributes, tensors or {})
+        )
         return self
 
     def bconv(self, planes, kernels, J=1, taps=(3, 3), masks=True, **options):

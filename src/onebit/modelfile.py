@@ -17,11 +17,10 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from onebit.attributes import REQUIRED
 from onebit.checking import MAX_NODES, check_graph
 from onebit.errors import ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
-from onebit.operations import OPERATIONS
+from onebit.operations import OPERATIONS, default_attributes
 from onebit.version import __version__
 
 FORMAT = 1
@@ -117,8 +116,9 @@ def pack_model(model: Model) -> bytes:
 
 
 def write_model(model: Model, path: str | Path) -> int:
-    """Write the file, whole or not at all; returns its size."""
+    """Write the file, whole or not at all, and only if it can be read; returns its size."""
     content, file = pack_model(model), Path(path)
+    unpack_model(content)
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
         try:
             part.write(content)
@@ -257,10 +257,8 @@ def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
             if tensor not in tensors:
                 raise ModelFileError(f"node {name!r}: the file has no tensor {_name(tensor, 'a tensor')!r}")
         unused.difference_update(found.values())
-        known = OPERATIONS[op].attributes
-        defaults = {key: rule.default for key, rule in known.items() if rule.default is not REQUIRED}
         arrays = {role: tensors[at] for role, at in found.items()}
-        nodes.append(Node(name, op, tuple(inputs), defaults | attributes, arrays))
+        nodes.append(Node(name, op, tuple(inputs), default_attributes(op) | attributes, arrays))
     if unused:
         raise ModelFileError(f"no node uses the tensor {_name(min(unused), 'a tensor')!r}")
     return nodes

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onebit import shapes
-from onebit.attributes import NUMBER, NUMBER_OR_NULL, Attribute, flag, one_of, whole, wholes
+from onebit.attributes import NUMBER, NUMBER_OR_NULL, REQUIRED, Attribute, flag, one_of, whole, wholes
 from onebit.graph import Array, GraphError, Kind, Node, Value
 from onebit.shapes import MAX_WINDOW, Infer
 
@@ -42,6 +42,12 @@ class Operation(NamedTuple):
     tensors: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     most_inputs: int = 1
     least_inputs: int = 1
+
+
+def default_attributes(op: str) -> dict[str, Any]:
+    """The attributes that a node has if nothing is said about them."""
+    rules = OPERATIONS[op].attributes.items()
+    return {name: rule.default for name, rule in rules if rule.default is not REQUIRED}
 
 
 def check_node(node: Node, inputs: list[Value], known_finite: set[int] | None = None) -> Value:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onebit.attributes import REQUIRED
 from onebit.graph import Array, Graph, Node, Value
-from onebit.operations import OPERATIONS, check_node
+from onebit.operations import check_node, default_attributes
 from onebit.packing import pack_signs
 
 Wide = NDArray[np.float64]  # what is folded is folded in 64 bits
@@ -30,9 +29,7 @@ class Builder:
         while unique in self.values:
             number += 1
             unique = f"{name or op}.{number}"
-        known = OPERATIONS[op].attributes
-        defaults = {key: rule.default for key, rule in known.items() if rule.default is not REQUIRED}
-        node = Node(unique, op, inputs, defaults | attributes, tensors or {})
+        node = Node(unique, op, inputs, default_attributes(op) | attributes, tensors or {})
         self.values[unique] = check_node(narrowed(node), [self.values[name] for name in inputs])
         self.graph.nodes.append(node)
         return unique
@@ -46,9 +43,12 @@ class Builder:
 
     def threshold(self, name: str, x: str, thresholds: Array, at_most: Array) -> str:
         """+1 where x >= thresholds, or <= where at_most."""
-        return self.add(
-            "threshold", name, x, tensors={"thresholds": thresholds, "at_most": pack_signs(at_most.astype(np.int8))}
-        )
+        return self.add("threshold", name, x, tensors=threshold_tensors(thresholds, at_most))
+
+
+def threshold_tensors(thresholds: Array, at_most: Array) -> dict[str, Array]:
+    """The tensors of a `threshold`."""
+    return {"thresholds": thresholds, "at_most": pack_signs(at_most.astype(np.int8))}
 
 
 def narrowed(node: Node) -> Node:

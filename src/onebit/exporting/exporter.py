@@ -21,7 +21,7 @@ from onebit.exporting.rounding import round_weights
 from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
 from onebit.graph import Graph
-from onebit.modelfile import Counts, Model, Preprocessing, pack_model, unpack_model, write_model
+from onebit.modelfile import Counts, Model, Preprocessing, write_model
 from onebit.summary import Summary, summarize
 
 
@@ -59,14 +59,12 @@ def export(
     round_weights(graph, float_bits)
     try:
         packed = Model(graph, _prepared(preprocessing), _names(class_names), description, count_parameters(model))
-        unpack_model(pack_model(packed))  # what a reader would refuse is not written
+        size = write_model(packed, file)
     except ValueError as error:  # GraphError, ModelFileError, text that is no Unicode
         raise ExportError(str(error)) from None
-    try:
-        write_model(packed, file)
     except OSError as error:
         raise ExportError(f"{path}: can't be written ({error.strerror})") from error
-    return summarize(packed)
+    return summarize(packed, size)
 
 
 def pack_net(

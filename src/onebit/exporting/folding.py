@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onebit.exporting.building import Wide, narrowed
+from onebit.exporting.building import Wide, narrowed, threshold_tensors
 from onebit.exporting.lowering import Lowered
 from onebit.graph import Array, Graph, Node, Value
-from onebit.packing import pack_signs
 
 
 def fold(lowered: Lowered) -> Graph:
@@ -34,7 +33,6 @@ class _Folding:
         self._drop_unread()
         self.by_name = {node.name: node for node in self.nodes}
         self.readers = Counter(name for node in self.nodes for name in node.inputs)
-        self.readers[self.output] += 1
         if self._merge_equal():
             return True
         for node in self.nodes:
@@ -151,8 +149,8 @@ def _into_threshold(folding: _Folding, before: Node, node: Node) -> bool:
         return False
     scale, shift = (np.broadcast_to(each, (value.channels,)) for each in _scale_and_shift(before))
     thresholds, at_most = thresholds_of(scale, shift, value)
-    tensors = {"thresholds": thresholds, "at_most": pack_signs(at_most.astype(np.int8))}
     folding.nodes.remove(before)
+    tensors = threshold_tensors(thresholds, at_most)
     folding.replace(node, Node(node.name, "threshold", before.inputs, {}, tensors))
     return True
 
@@ -169,9 +167,7 @@ def thresholds_of(scale: Wide, shift: Wide, value: Value) -> tuple[Array, Array]
         t = -shift / slope
         if value.kind == "sums":
             t = np.ceil(t)
-            t = np.where(
-                slope * t + shift < 0, t + 1, t
-            )  # the quotient was rounded to a whole number that is too small
+            t = np.where(slope * t + shift < 0, t + 1, t)  # a quotient just above a whole number was rounded to it
         t = np.where(slope == 0, np.where(shift >= 0, -np.inf, np.inf), t)
         if value.kind == "sums":  # from -high to high: one more than the largest sum is never reached
             whole = np.clip(t, -value.high, value.high + 1).astype(np.int32)

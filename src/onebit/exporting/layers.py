@@ -35,7 +35,7 @@ def lower_layer(call: Call, name: str, layer: QuantizedConv2d, x: str) -> str:
 
 def method_of(layer: QuantizedConv2d) -> str:
     """The name of a layer's method."""
-    return next((name for name, kind in METHODS.items() if kind is type(layer)), type(layer).__name__)
+    return next(name for name, kind in METHODS.items() if kind is type(layer))
 
 
 def _inputs(call: Call, name: str, layer: QuantizedConv2d, x: str) -> list[tuple[str, float]]:

@@ -120,7 +120,9 @@ def _input_name(program: ExportedProgram) -> str:
     names = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     (name,) = [spec.arg.name for spec in given]
     if isinstance(names[name].meta["val"].shape[0], int):
-        raise ExportError("the net works for one batch size only: don't compute with x.shape[0], or use -1 for it")
+        raise ExportError(
+            "the net works for one batch size only: use x.shape[0] or -1 for it, not len(x) or a number"
+        )
     return str(name)
 
 
