@@ -10,6 +10,7 @@ libFuzzer's; a folder as the last argument keeps what was found.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -129,7 +130,7 @@ def _change_something(tree: Any, rng: random.Random) -> None:
     elif what < 0.6:
         holder[key] = json.loads(json.dumps(other[where]))
     else:
-        holder[key] = rng.choice(ODD)
+        holder[key] = copy.deepcopy(rng.choice(ODD))  # itself, changed later, could come to hold itself
 
 
 def _keys(tree: Any) -> list[Any]:

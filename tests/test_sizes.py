@@ -84,6 +84,12 @@ def test_rounded_weights(bits, most, tmp_path):
         expected = net(x).numpy()
     error = np.abs(onebit.load(tmp_path / "net.onebit")(x.numpy()) - expected).max() / np.abs(expected).max()
     assert 1e-6 < error < most
+    weights = [
+        node.tensors["weight"]
+        for node in read_model(tmp_path / "net.onebit").graph.nodes
+        if "weight" in node.tensors
+    ]
+    assert bits == 16 or {int(np.abs(weight).max()) for weight in weights} == {127}, "all of the 8 bits are used"
 
 
 def test_J_projections_cost_J_masks(tmp_path):
