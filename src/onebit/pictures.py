@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
-from onebit.reference import dense_kernels
+from onebit.reference import Reference
 
 SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
 TAP = 6  # pixels
@@ -27,14 +27,11 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
         raise UserError(f"{folder}: a file; the pictures need a folder")
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    for node in model.graph.nodes:
-        if node.op == "bconv2d":
-            planes = model.values[node.inputs[0]].channels // node.attributes["groups"]
-            name = (
-                re.sub(r"[^\w.-]", "_", node.name).lstrip(".") or "layer"
-            )  # a file's text must not choose folders
-            files.append(folder / f"{len(files):02d}-{name[:100]}.png")
-            Image.fromarray(kernel_grid(dense_kernels(node, planes))).save(files[-1])
+    for name, weight in Reference(model).binary_state_dict().items():
+        # A file's text must not choose folders.
+        plain = re.sub(r"[^\w.-]", "_", name.removesuffix(".weight")).lstrip(".") or "layer"
+        files.append(folder / f"{len(files):02d}-{plain[:100]}.png")
+        Image.fromarray(kernel_grid(weight)).save(files[-1])
     return files
 
 
