@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
+from onebit.engine import Engine
 from onebit.errors import UserError
 from onebit.modelfile import read_model
 from onebit.reference import Reference
 
 
-def load(path: str | Path, *, engine: Literal["reference"] = "reference") -> Reference:
+@overload
+def load(path: str | Path, *, isa: str = "auto", engine: Literal["native"] = "native") -> Engine: ...
+@overload
+def load(path: str | Path, *, isa: str = "auto", engine: Literal["reference"]) -> Reference: ...
+def load(
+    path: str | Path, *, isa: str = "auto", engine: Literal["native", "reference"] = "native"
+) -> Engine | Reference:
     """A net from a .onebit file, to be called with images: `logits = onebit.load("net.onebit")(images)`.
 
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
-    engine   'reference': the NumPy interpreter, exact and slow
+    isa      the kernels of the native engine: 'auto' (the fastest that this machine can run, or $ONEBIT_ISA), 'avx2', 'scalar'
+    engine   'native': from bits, fast; 'reference': the NumPy interpreter, short and slow
 
-    Needs no torch. A file that is not sound raises `onebit.ModelFileError`.
+    Needs no torch. A file that is not sound raises `onebit.ModelFileError`. If the native engine is not there, that is
+    an error too: the reference runs only where it is asked for.
     """
+    if engine == "native":
+        return Engine(read_model(path), isa)
     if engine != "reference":
-        raise UserError(f"engine={engine!r}: use 'reference'")
+        raise UserError(f"engine={engine!r}: use 'native' or 'reference'")
+    if isa != "auto":
+        raise UserError("isa= chooses kernels of the native engine; the reference has none")
     return Reference(read_model(path))

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from onebit.errors import UserError
 from onebit.graph import INPUT, Array, Node
+from onebit.inputs import checked_input
 from onebit.modelfile import Model
 from onebit.packing import unpack_kernels, unpack_signs
 from onebit.shapes import pooled_sides
@@ -65,19 +65,6 @@ class Reference:
     def info(self) -> dict[str, Any]:
         """What runs here."""
         return {"engine": "reference", "isa": "NumPy", "nodes": len(self.model.graph.nodes)}
-
-
-def checked_input(x: Any, model: Model) -> Floats:
-    """The batch itself; raises UserError if it is not one for this net."""
-    shape = model.graph.input_shape
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-        kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
-        raise UserError(f"the net takes a float32 array, not {kind}")
-    if x.ndim != 4 or x.shape[1:] != shape:
-        raise UserError(f"the net takes images of shape (N, {', '.join(map(str, shape))}), not {x.shape}")
-    if not len(x):
-        raise UserError("the batch is empty: the net takes one image or more")
-    return x
 
 
 def dense_kernels(node: Node, planes: int) -> Array:

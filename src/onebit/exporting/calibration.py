@@ -16,8 +16,9 @@ from onebit.errors import ExportError, UserError
 from onebit.exporting.building import Builder, Wide, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
 from onebit.graph import INPUT, Array, Graph, Node
+from onebit.inputs import checked_input
 from onebit.modelfile import Model
-from onebit.reference import Floats, Reference, checked_input
+from onebit.reference import Floats, Reference
 
 REACH = 7.0  # standard deviations of a batch norm's channel that its range covers: its tails are long
 

@@ -1,0 +1,213 @@
+// The engine, as Python sees it: a thin layer that checks the sizes of arrays, keeps workspaces and lets go of the GIL.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "onebit.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::numpy, nb::c_contig, nb::device::cpu>;
+using Floats = std::optional<Array<float>>;
+using Pair = std::tuple<int32_t, int32_t>;
+using Sides = std::tuple<int32_t, int32_t, int32_t, int32_t>;
+
+struct Free {
+    void operator()(void *memory) const { std::free(memory); }
+};
+using Workspace = std::unique_ptr<void, Free>;
+
+onebit_window window_of(Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups) {
+    const auto [top, bottom, left, right] = padding;
+    return {{std::get<0>(kernel), std::get<1>(kernel)},
+            {std::get<0>(stride), std::get<1>(stride)},
+            {std::get<0>(dilation), std::get<1>(dilation)},
+            {top, bottom, left, right},
+            groups};
+}
+
+// What a layer does with its numbers; the arrays live as long as this.
+class Output {
+public:
+    Output(int32_t channels, Floats scale, Floats shift, std::tuple<Floats, float, float> first, int32_t residual,
+           std::tuple<Floats, float, float> second, int32_t numbers_to, int32_t bits_to, Floats thresholds,
+           std::optional<Array<uint8_t>> at_most)
+        : scale_(scale), shift_(shift), first_(std::get<0>(first)), second_(std::get<0>(second)), thresholds_(thresholds),
+          at_most_(at_most) {
+        given = {channels,
+                 checked(scale_, channels),
+                 checked(shift_, channels),
+                 {checked(first_, channels), std::get<1>(first), std::get<2>(first)},
+                 {checked(second_, channels), std::get<1>(second), std::get<2>(second)},
+                 residual,
+                 numbers_to,
+                 bits_to,
+                 checked(thresholds_, channels),
+                 checked(at_most_, channels)};
+    }
+
+    onebit_output given;
+
+private:
+    template <typename T>
+    static const T *checked(const std::optional<Array<T>> &array, int32_t channels) {
+        if (!array) return nullptr;
+        if (channels < 0 || array->size() != static_cast<size_t>(channels))
+            throw std::invalid_argument("a tensor of an output has " + std::to_string(array->size()) + " numbers for " +
+                                        std::to_string(channels) + " channels");
+        return array->data();
+    }
+
+    Floats scale_, shift_, first_, second_, thresholds_;
+    std::optional<Array<uint8_t>> at_most_;
+};
+
+class Net {
+public:
+    explicit Net(const std::string &isa) : net_(onebit_net_new(isa.c_str()), onebit_net_free) {
+        if (!net_) throw std::invalid_argument("this machine has no " + isa);
+    }
+
+    void value(int kind, int32_t channels, int32_t height, int32_t width, size_t offset) {
+        check(onebit_add_value(net_.get(), static_cast<onebit_kind>(kind), channels, height, width, offset));
+        sizes_.push_back(static_cast<size_t>(channels) * static_cast<size_t>(height) * static_cast<size_t>(width));
+    }
+    void bconv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
+                 Array<int8_t> signs, const Output &output) {
+        const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
+        check(onebit_add_bconv2d(net_.get(), input, &window, outputs, signs.data(), signs.size(), &output.given));
+    }
+    void conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
+                Array<float> weight, const Output &output) {
+        const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
+        check(onebit_add_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
+    }
+    void pointwise(int32_t input, const Output &output) { check(onebit_add_pointwise(net_.get(), input, &output.given)); }
+    void pool(int32_t input, int32_t output, Pair kernel, Pair stride, Pair dilation, Sides padding, int pool) {
+        const onebit_window window = window_of(kernel, stride, dilation, padding, 1);
+        check(onebit_add_pool(net_.get(), input, output, &window, static_cast<onebit_pool>(pool)));
+    }
+    void adaptive_mean(int32_t input, int32_t output) { check(onebit_add_adaptive_mean(net_.get(), input, output)); }
+    void binary(int32_t left, int32_t right, int32_t output, int binary) {
+        check(onebit_add_binary(net_.get(), left, right, output, static_cast<onebit_binary>(binary)));
+    }
+    void unary(int32_t input, int32_t output, int unary) {
+        check(onebit_add_unary(net_.get(), input, output, static_cast<onebit_unary>(unary)));
+    }
+    void quantize(int32_t input, int32_t output, float per_unit, int32_t low, int32_t high) {
+        check(onebit_add_quantize(net_.get(), input, output, per_unit, low, high));
+    }
+    void threshold(int32_t input, int32_t output, Array<int32_t> thresholds, Array<uint8_t> at_most) {
+        if (thresholds.size() != at_most.size()) throw std::invalid_argument("thresholds and at_most differ in size");
+        check(onebit_add_threshold(net_.get(), input, output, thresholds.data(), at_most.data(), thresholds.size()));
+    }
+    void copy(int32_t input, int32_t from, int32_t output, int32_t to, int32_t channels) {
+        check(onebit_add_copy(net_.get(), input, from, output, to, channels));
+    }
+    void pad(int32_t input, int32_t output, Sides padding, int mode) {
+        const auto [top, bottom, left, right] = padding;
+        const int32_t sides[4] = {top, bottom, left, right};
+        check(onebit_add_pad(net_.get(), input, output, sides, static_cast<onebit_padding>(mode)));
+    }
+    void reshape(int32_t input, int32_t output) { check(onebit_add_reshape(net_.get(), input, output)); }
+
+    void finish(int32_t output) {
+        check(onebit_net_finish(net_.get(), output));
+        output_ = static_cast<size_t>(output);
+        free_.push_back(new_workspace()); // so that a first run allocates nothing
+    }
+
+    void run(nb::ndarray<const float, nb::numpy, nb::c_contig, nb::ndim<4>> images, bool is_nhwc,
+             nb::ndarray<float, nb::numpy, nb::c_contig> outputs) {
+        if (free_.empty() && !workspaces_) throw std::runtime_error("the net is not finished");
+        const size_t batch = images.shape(0);
+        if (images.size() != batch * sizes_[0] || outputs.size() != batch * sizes_[output_])
+            throw std::invalid_argument("images or outputs are of the wrong size");
+        nb::gil_scoped_release release;
+        Workspace workspace = take_workspace();
+        const onebit_status status =
+            onebit_run(net_.get(), workspace.get(), images.data(), batch, is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW, outputs.data());
+        const std::lock_guard<std::mutex> lock(mutex_);
+        free_.push_back(std::move(workspace));
+        if (status != ONEBIT_OK) throw std::runtime_error("the net could not be run");
+    }
+
+    size_t workspace_bytes() const { return onebit_workspace_bytes(net_.get()); }
+    size_t weight_bytes() const { return onebit_weight_bytes(net_.get()); }
+
+private:
+    void check(onebit_status status) const {
+        if (status == ONEBIT_NO_MEMORY) throw std::bad_alloc();
+        if (status != ONEBIT_OK) throw std::invalid_argument(onebit_error(net_.get()));
+    }
+    Workspace new_workspace() {
+        void *memory = nullptr;
+        if (posix_memalign(&memory, 64, workspace_bytes())) throw std::bad_alloc();
+        workspaces_++;
+        return Workspace(memory);
+    }
+    // One that no run uses now: there are as many as runs that ever went on at one time.
+    Workspace take_workspace() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (free_.empty()) return new_workspace();
+        Workspace workspace = std::move(free_.back());
+        free_.pop_back();
+        return workspace;
+    }
+
+    std::unique_ptr<onebit_net, decltype(&onebit_net_free)> net_;
+    std::vector<size_t> sizes_;
+    size_t output_ = 0, workspaces_ = 0;
+    std::mutex mutex_;
+    std::vector<Workspace> free_;
+};
+
+} // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "The engine of onebit. Use it through onebit.load.";
+    m.def("has_isa", [](const std::string &isa) { return onebit_has_isa(isa.c_str()) != 0; });
+    nb::class_<Output>(m, "Output")
+        .def(nb::init<int32_t, Floats, Floats, std::tuple<Floats, float, float>, int32_t, std::tuple<Floats, float, float>, int32_t,
+                      int32_t, Floats, std::optional<Array<uint8_t>>>(),
+             nb::kw_only(), "channels"_a, "scale"_a.none(), "shift"_a.none(), "first"_a, "residual"_a, "second"_a, "numbers_to"_a,
+             "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none());
+    nb::class_<Net>(m, "Net")
+        .def(nb::init<const std::string &>(), "isa"_a)
+        .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a)
+        .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a, "outputs"_a,
+             "signs"_a, "output"_a)
+        .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a, "outputs"_a,
+             "weight"_a, "output"_a)
+        .def("pointwise", &Net::pointwise, "input"_a, "output"_a)
+        .def("pool", &Net::pool, "input"_a, "output"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "pool"_a)
+        .def("adaptive_mean", &Net::adaptive_mean, "input"_a, "output"_a)
+        .def("binary", &Net::binary, "left"_a, "right"_a, "output"_a, "binary"_a)
+        .def("unary", &Net::unary, "input"_a, "output"_a, "unary"_a)
+        .def("quantize", &Net::quantize, "input"_a, "output"_a, "per_unit"_a, "low"_a, "high"_a)
+        .def("threshold", &Net::threshold, "input"_a, "output"_a, "thresholds"_a, "at_most"_a)
+        .def("copy", &Net::copy, "input"_a, "from_"_a, "output"_a, "to"_a, "channels"_a)
+        .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)
+        .def("reshape", &Net::reshape, "input"_a, "output"_a)
+        .def("finish", &Net::finish, "output"_a)
+        .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a)
+        .def_prop_ro("workspace_bytes", &Net::workspace_bytes)
+        .def_prop_ro("weight_bytes", &Net::weight_bytes);
+}

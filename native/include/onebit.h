@@ -1,0 +1,127 @@
+/* The engine of onebit: runs packed 1-bit nets on CPUs.
+
+   A net is made of values (what flows) and steps (what makes them), added in the order in which they run. Every call
+   checks what it is given and returns ONEBIT_OK or an error; `onebit_error` says in a line what was wrong. Nothing
+   is kept of the caller's pointers: tensors are copied, in the form that the kernels want.
+
+   Inside, an image is laid out by rows, columns, channels (NHWC). Floats, levels and sums take 4 bytes a number; bits
+   are packed 64 channels to a word, the first in the lowest bit, 1 for +1; what is left of a pixel's last word is 0. */
+#ifndef ONEBIT_H
+#define ONEBIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct onebit_net onebit_net;
+
+typedef enum { ONEBIT_OK = 0, ONEBIT_INVALID = 1, ONEBIT_NO_MEMORY = 2 } onebit_status;
+
+/* Levels are whole numbers kept as floats; sums are 32-bit whole numbers. */
+typedef enum { ONEBIT_FLOAT = 0, ONEBIT_BITS = 1, ONEBIT_LEVELS = 2, ONEBIT_SUMS = 3 } onebit_kind;
+
+/* Windows of a convolution or a pool. For a pool, padding is never read. */
+typedef struct {
+    int32_t kernel[2], stride[2], dilation[2];
+    int32_t padding[4]; /* top, bottom, left, right */
+    int32_t groups;
+} onebit_window;
+
+/* What happens to the number v of a channel before it is stored, in this order; a null pointer leaves a part out:
+     v = scale * v + shift;  v = first(v);  v = v + residual;  v = second(v);
+     store v as a float, or as a sum (only if nothing above is asked for);
+     store the bit v >= threshold, or v <= threshold where at_most
+   where an activation is: slope * v where v < 0 if there are slopes, then at least low and at most high. */
+typedef struct {
+    const float *slope;
+    float low, high; /* -INFINITY, INFINITY: no bound */
+} onebit_activation;
+
+typedef struct {
+    int32_t channels; /* of each tensor here; those of what makes the numbers */
+    const float *scale, *shift;
+    onebit_activation first, second;
+    int32_t residual;   /* a value of floats of the same shape, or -1 */
+    int32_t numbers_to; /* a value of floats or sums, or -1 */
+    int32_t bits_to;    /* a value of bits, or -1 */
+    const float *thresholds;
+    const uint8_t *at_most; /* a byte for each channel */
+} onebit_output;
+
+/* 'scalar' always; 'avx2' where the CPU and the operating system have it. */
+int onebit_has_isa(const char *isa);
+
+/* NULL without memory or for an isa that is not there. */
+onebit_net *onebit_net_new(const char *isa);
+void onebit_net_free(onebit_net *net);
+const char *onebit_error(const onebit_net *net);
+
+/* Values are numbered from 0, which is the net's input. The numbers of one begin at byte `offset` of the workspace. */
+onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
+                               size_t offset);
+
+/* signs: +1 or -1, (outputs, planes, kernel height, kernel width). The input is bits or levels. */
+onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                 const int8_t *signs, size_t n_signs, const onebit_output *output);
+/* weight: (outputs, planes, kernel height, kernel width). The input is floats. */
+onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                const float *weight, size_t n_weights, const onebit_output *output);
+/* The input's numbers (bits: -1 or +1) go straight to the output. */
+onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *output);
+
+typedef enum { ONEBIT_MAX = 0, ONEBIT_MEAN = 1, ONEBIT_MEAN_PADDED = 2 } onebit_pool;
+onebit_status onebit_add_pool(onebit_net *net, int32_t input, int32_t output, const onebit_window *window,
+                              onebit_pool pool);
+onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, int32_t output);
+
+typedef enum { ONEBIT_ADD = 0, ONEBIT_MULTIPLY = 1 } onebit_binary;
+/* Sides of 1 are repeated. */
+onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, int32_t output, onebit_binary binary);
+
+typedef enum {
+    ONEBIT_SIGMOID = 0,
+    ONEBIT_HARDSIGMOID = 1,
+    ONEBIT_HARDSWISH = 2,
+    ONEBIT_SILU = 3,
+    ONEBIT_TANH = 4,
+    ONEBIT_ELU = 5,
+    ONEBIT_ABS = 6,
+    ONEBIT_SOFTMAX = 7
+} onebit_unary;
+onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, onebit_unary unary);
+
+/* per_unit * x to the nearest whole number from low to high; NaN to 0. */
+onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low,
+                                  int32_t high);
+/* Bits of sums, compared as whole numbers. */
+onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t output, const int32_t *thresholds,
+                                   const uint8_t *at_most, size_t channels);
+
+/* channels of the input, from `from`, to the output, from `to`; the other channels of the output stay. */
+onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int32_t output, int32_t to,
+                              int32_t channels);
+typedef enum { ONEBIT_ZEROS = 0, ONEBIT_REFLECT = 1, ONEBIT_REPLICATE = 2, ONEBIT_CIRCULAR = 3 } onebit_padding;
+onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, const int32_t padding[4],
+                             onebit_padding mode);
+/* The same numbers in order of channels, rows, columns. */
+onebit_status onebit_add_reshape(onebit_net *net, int32_t input, int32_t output);
+
+/* The last call before runs. The input and the output are floats. */
+onebit_status onebit_net_finish(onebit_net *net, int32_t output);
+
+/* What a run needs, aligned to 64 bytes; what the packed tensors take. */
+size_t onebit_workspace_bytes(const onebit_net *net);
+size_t onebit_weight_bytes(const onebit_net *net);
+
+typedef enum { ONEBIT_NCHW = 0, ONEBIT_NHWC = 1 } onebit_layout;
+/* Several threads may run one net at a time, each with a workspace of its own. Allocates nothing. Outputs are NCHW. */
+onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch,
+                         onebit_layout layout, float *outputs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

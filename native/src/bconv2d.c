@@ -1,0 +1,125 @@
+/* 1-bit convolution: checks, and the walk over groups, blocks of channels and blocks of pixels. */
+#include "bconv2d.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "border.h"
+#include "convolution.h"
+#include "kernels.h"
+
+typedef struct {
+    Step step;
+    int32_t input;
+    Bconv2d conv; /* of one group */
+    int32_t groups;
+    Output output;
+    void **packed; /* of each group */
+    Border *borders;
+    size_t bits_bytes, prepared_bytes; /* of scratch: a group's bits (if there are groups), and what `prepare` makes */
+} BconvStep;
+
+/* A group's channels of an image of bits, as an image of their own. */
+static void take_group(const uint64_t *bits, int32_t channels, int32_t first, const Bconv2d *conv, uint64_t *taken) {
+    const size_t words = words_of(channels), words_taken = words_of(conv->planes);
+    const size_t n_pixels = (size_t)conv->height * (size_t)conv->width;
+    memset(taken, 0, n_pixels * words_taken * sizeof *taken);
+    for (size_t pixel = 0; pixel < n_pixels; pixel++, bits += words, taken += words_taken)
+        for (int32_t plane = 0; plane < conv->planes; plane++) {
+            const int32_t channel = first + plane;
+            taken[plane / 64] |= (bits[channel / 64] >> channel % 64 & 1) << plane % 64;
+        }
+}
+
+static void run_block(const BconvStep *it, const Kernels *kernels, int group, const void *prepared, Block *block,
+                      Pixels *pixels) {
+    uint16_t counts[(BLOCK_PIXELS + 16) * MAX_BLOCK_WIDTH] __attribute__((aligned(64))); /* kernels may write rows too many */
+    const float *offsets[BLOCK_PIXELS];
+    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
+    const int32_t left = it->conv.outputs - block->first_channel;
+    pixels->counts = counts;
+    pixels->offsets = offsets;
+    pixels->stride = (size_t)block->width;
+    pixels->first_channel = group * it->conv.outputs + block->first_channel;
+    pixels->channels = left < block->width ? left : block->width;
+    int32_t row = 0, column = 0;
+    for (size_t first = 0; first < all; first += BLOCK_PIXELS) {
+        block->first_pixel = pixels->first = first;
+        block->pixels = pixels->count = all - first < BLOCK_PIXELS ? all - first : BLOCK_PIXELS;
+        for (size_t r = 0; r < pixels->count; r++) {
+            offsets[r] = offsets_of(&it->borders[group], row, column) + block->first_channel;
+            if (++column == it->conv.out_width) column = 0, row++;
+        }
+        kernels->count(&it->conv, prepared, block, counts);
+        kernels->finish(&it->output, pixels);
+    }
+}
+
+static void run_bconv2d(const Step *step, const Run *run) {
+    const BconvStep *it = (const BconvStep *)step;
+    const Kernels *kernels = run->net->kernels;
+    const uint64_t *bits = numbers(run, it->input);
+    uint64_t *taken = (uint64_t *)run->scratch;
+    void *prepared = run->scratch + it->bits_bytes;
+    Pixels pixels = {0};
+    aim(&it->output, run, &pixels);
+    for (int32_t group = 0; group < it->groups; group++) {
+        const uint64_t *group_bits = bits;
+        if (it->groups > 1) {
+            take_group(bits, it->conv.planes * it->groups, group * it->conv.planes, &it->conv, taken);
+            group_bits = taken;
+        }
+        kernels->prepare(&it->conv, group_bits, prepared);
+        Block block = {.packed = it->packed[group]};
+        for (int32_t first = 0; first < it->conv.outputs; first += block.width) {
+            block.first_channel = first;
+            block.width = kernels->block_width(it->conv.outputs - first);
+            run_block(it, kernels, group, prepared, &block, &pixels);
+        }
+    }
+}
+
+/* Whether sums of this input fit counts of 16 bits; others go another way (wide.c). */
+static bool fits_counts(const Value *image, const onebit_window *window) {
+    const int64_t taps = (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
+    return image->kind == ONEBIT_BITS && taps <= MAX_TAPS;
+}
+
+static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *signs) {
+    const size_t signs_of_group = (size_t)it->conv.outputs * (size_t)it->conv.planes * taps_of(&it->conv);
+    it->packed = net_alloc(net, (size_t)it->groups * sizeof *it->packed);
+    it->borders = net_alloc(net, (size_t)it->groups * sizeof *it->borders);
+    if (!it->packed || !it->borders) return no_memory(net);
+    for (int32_t group = 0; group < it->groups; group++) {
+        const int8_t *group_signs = signs + (size_t)group * signs_of_group;
+        it->packed[group] = net_alloc(net, net->kernels->packed_bytes(&it->conv));
+        if (!it->packed[group]) return no_memory(net);
+        net->kernels->pack(&it->conv, group_signs, it->packed[group]);
+        const onebit_status status = make_border(net, &it->conv, group_signs, &it->borders[group]);
+        if (status) return status;
+    }
+    const size_t group_words = (size_t)it->conv.height * (size_t)it->conv.width * words_of(it->conv.planes);
+    it->bits_bytes = it->groups > 1 ? round_up(group_words * 8, 64) : 0;
+    it->prepared_bytes = net->kernels->prepared_bytes(&it->conv);
+    it->step.scratch_bytes = it->bits_bytes + it->prepared_bytes;
+    return ONEBIT_OK;
+}
+
+onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                 const int8_t *signs, size_t n_signs, const onebit_output *wanted) {
+    const Value *image = readable(net, input, BITS | LEVELS);
+    int32_t sizes[2];
+    if (!image || check_convolution(net, window, image, outputs, n_signs, sizes)) return ONEBIT_INVALID;
+    if (!fits_counts(image, window)) return add_wide_bconv2d(net, input, window, outputs, signs, wanted);
+    BconvStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    it->step.run = run_bconv2d;
+    it->input = input;
+    it->groups = window->groups;
+    it->conv = (Bconv2d){image->channels / window->groups, image->height, image->width, outputs / window->groups,
+                         sizes[0], sizes[1], *window, reach_of(window, sizes)};
+    if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
+    onebit_status status = check_output(net, wanted, outputs, sizes, true, &it->output);
+    if (!status) status = fill_step(net, it, signs);
+    return status ? status : add_step(net, &it->step);
+}

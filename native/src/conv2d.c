@@ -1,0 +1,139 @@
+/* Convolution of floats: a matrix product whose rows are windows of the image, read where they lie.
+
+   A window is a few runs of numbers that lie together (a row of the kernel, or a tap if the kernel is dilated or in
+   groups), each at the same distance from the window's first pixel, whichever window it is. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "convolution.h"
+#include "kernels.h"
+
+/* Of packed weights: with no more, they stay in the second cache while blocks of pixels go by. */
+enum { SMALL_WEIGHT = 1 << 18, BLOCK_ROWS = 16 * TILE_ROWS };
+
+typedef struct {
+    Step step;
+    int32_t input, channels, height, width;
+    int32_t outputs, groups; /* outputs of all groups */
+    int32_t sizes[2];
+    onebit_window window;
+    bool pads;
+    PaddedSize padded;
+    Output output;
+    size_t runs, run_length;
+    ptrdiff_t *offsets;
+    float *weight; /* [group][outputs / TILE_COLUMNS][run][place][TILE_COLUMNS], the last columns 0 */
+    size_t column_weights, group_weights; /* numbers of one column of tiles, of one group */
+} ConvStep;
+
+/* Tiles of a block of pixels with one column of weights. */
+static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight,
+                      size_t first, size_t end, Pixels *pixels) {
+    float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+    const ptrdiff_t pixel_step = (ptrdiff_t)it->channels * it->window.stride[1];
+    const ptrdiff_t row_step = (ptrdiff_t)it->channels * it->padded.width * it->window.stride[0];
+    size_t row = first / (size_t)it->sizes[1], column = first % (size_t)it->sizes[1];
+    pixels->floats = tile;
+    pixels->stride = TILE_COLUMNS;
+    for (; first < end; first += TILE_ROWS) {
+        const float *rows[TILE_ROWS];
+        pixels->first = first;
+        pixels->count = end - first < TILE_ROWS ? end - first : TILE_ROWS;
+        for (size_t r = 0; r < TILE_ROWS; r++) {
+            rows[r] = r < pixels->count ? image + (ptrdiff_t)row * row_step + (ptrdiff_t)column * pixel_step : rows[0];
+            if (++column == (size_t)it->sizes[1]) column = 0, row++;
+        }
+        kernels->multiply(rows, it->offsets, it->runs, it->run_length, weight, tile);
+        kernels->finish(&it->output, pixels);
+    }
+}
+
+static void run_conv2d(const Step *step, const Run *run) {
+    const ConvStep *it = (const ConvStep *)step;
+    const float *image = numbers(run, it->input);
+    if (it->pads) {
+        pad_with_zeros(image, it->height, it->width, (size_t)it->channels * sizeof *image, &it->window, it->padded, run->scratch);
+        image = (const float *)run->scratch;
+    }
+    const size_t all = (size_t)it->sizes[0] * (size_t)it->sizes[1];
+    const int32_t group_outputs = it->outputs / it->groups, planes = it->channels / it->groups;
+    /* Large weights are read once, from end to end; small ones again for each block of pixels. */
+    const size_t block = it->group_weights * sizeof(float) > SMALL_WEIGHT ? all : BLOCK_ROWS;
+    Pixels pixels = {0};
+    aim(&it->output, run, &pixels);
+    for (int32_t group = 0; group < it->groups; group++)
+        for (size_t first = 0; first < all; first += block) {
+            const size_t end = all - first < block ? all : first + block;
+            const float *weight = it->weight + (size_t)group * it->group_weights;
+            for (int32_t n = 0; n < group_outputs; n += TILE_COLUMNS, weight += it->column_weights) {
+                pixels.first_channel = group * group_outputs + n;
+                pixels.channels = group_outputs - n < TILE_COLUMNS ? group_outputs - n : TILE_COLUMNS;
+                run_tiles(it, run->net->kernels, image + group * planes, weight, first, end, &pixels);
+            }
+        }
+}
+
+static void pack_weight(const ConvStep *it, const float *weight) {
+    const size_t taps = (size_t)it->window.kernel[0] * (size_t)it->window.kernel[1];
+    const size_t planes = (size_t)(it->channels / it->groups), outputs = (size_t)(it->outputs / it->groups);
+    for (size_t n = 0; n < (size_t)it->outputs; n++)
+        for (size_t plane = 0; plane < planes; plane++)
+            for (size_t tap = 0; tap < taps; tap++) { /* runs one after another are all taps, planes inside */
+                const size_t group = n / outputs, column = n % outputs / TILE_COLUMNS;
+                float *tiles = it->weight + group * it->group_weights + column * it->column_weights;
+                tiles[(tap * planes + plane) * TILE_COLUMNS + n % outputs % TILE_COLUMNS] = weight[(n * planes + plane) * taps + tap];
+            }
+}
+
+static onebit_status fill_step(onebit_net *net, ConvStep *it, const float *weight) {
+    const onebit_window *window = &it->window;
+    const size_t planes = (size_t)(it->channels / it->groups), columns = (size_t)window->kernel[1];
+    const bool by_rows = it->groups == 1 && window->dilation[1] == 1; /* a row of the kernel lies together */
+    it->runs = (size_t)window->kernel[0] * (by_rows ? 1 : columns);
+    it->run_length = planes * (by_rows ? columns : 1);
+    it->column_weights = it->runs * it->run_length * TILE_COLUMNS;
+    it->group_weights = it->column_weights * ((size_t)(it->outputs / it->groups + TILE_COLUMNS - 1) / TILE_COLUMNS);
+    it->offsets = net_alloc(net, it->runs * sizeof *it->offsets);
+    it->weight = net_alloc(net, (size_t)it->groups * it->group_weights * sizeof *it->weight);
+    if (!it->offsets || !it->weight) return no_memory(net);
+    for (size_t u = 0; u < it->runs; u++) {
+        const ptrdiff_t dy = (ptrdiff_t)(by_rows ? u : u / columns), dx = (ptrdiff_t)(by_rows ? 0 : u % columns);
+        it->offsets[u] = (dy * window->dilation[0] * it->padded.width + dx * window->dilation[1]) * it->channels;
+    }
+    pack_weight(it, weight);
+    return ONEBIT_OK;
+}
+
+onebit_status add_float_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                               const float *weight, const onebit_output *wanted) {
+    const Value *image = &net->values[input];
+    ConvStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (ConvStep){.step = {run_conv2d, 0},
+                        .input = input,
+                        .channels = image->channels,
+                        .height = image->height,
+                        .width = image->width,
+                        .outputs = outputs,
+                        .groups = window->groups,
+                        .window = *window};
+    onebit_status status = check_window(net, window, image, it->sizes);
+    if (status) return status;
+    it->padded = reach_of(window, it->sizes);
+    it->pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3];
+    if (!it->pads) it->padded = (PaddedSize){image->height, image->width};
+    if (it->pads) it->step.scratch_bytes = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels * sizeof(float);
+    if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
+    status = check_output(net, wanted, outputs, it->sizes, image->kind == ONEBIT_LEVELS, &it->output);
+    if (!status) status = fill_step(net, it, weight);
+    return status ? status : add_step(net, &it->step);
+}
+
+onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                const float *weight, size_t n_weights, const onebit_output *output) {
+    const Value *image = readable(net, input, FLOATS);
+    int32_t sizes[2];
+    if (!image || check_convolution(net, window, image, outputs, n_weights, sizes)) return ONEBIT_INVALID;
+    if (is_depthwise(window, image, outputs)) return add_depthwise(net, input, window, weight, output);
+    return add_float_conv2d(net, input, window, outputs, weight, output);
+}

@@ -1,0 +1,27 @@
+/* Which tables of kernels this machine can run: the CPU must have the instructions and the system must keep their registers. */
+#include <string.h>
+
+#include "kernels.h"
+
+static const Kernels *const TABLES[] = {
+    &kernels_scalar,
+#if defined(__x86_64__)
+    &kernels_avx2,
+#endif
+};
+
+static bool can_run(const Kernels *table) {
+#if defined(__x86_64__)
+    /* The compiler's builtins ask CPUID, and XGETBV for what the system saves when it switches threads. */
+    if (table == &kernels_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return table == &kernels_scalar;
+}
+
+const Kernels *kernels_of(const char *isa) {
+    for (size_t i = 0; i < sizeof TABLES / sizeof *TABLES; i++)
+        if (!strcmp(TABLES[i]->name, isa) && can_run(TABLES[i])) return TABLES[i];
+    return NULL;
+}
+
+int onebit_has_isa(const char *isa) { return kernels_of(isa) != NULL; }

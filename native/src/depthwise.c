@@ -1,0 +1,70 @@
+/* Convolution of floats with one kernel a channel: every channel on its own, so channels go side by side. */
+#include <string.h>
+
+#include "convolution.h"
+#include "kernels.h"
+
+typedef struct {
+    Step step;
+    int32_t input, channels, height, width;
+    int32_t sizes[2];
+    onebit_window window;
+    Output output;
+    float *weight; /* [tap][channel] */
+} DepthwiseStep;
+
+bool is_depthwise(const onebit_window *window, const Value *image, int32_t outputs) {
+    return window->groups == image->channels && outputs == image->channels && outputs > 1;
+}
+
+/* sums = the window at this row and column, taps outside of the image left out */
+static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const float *image, int32_t row, int32_t column,
+                       float *sums) {
+    const onebit_window *window = &it->window;
+    const size_t channels = (size_t)it->channels;
+    memset(sums, 0, channels * sizeof *sums);
+    for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
+        const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
+        if (y < 0 || y >= it->height) continue;
+        for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
+            const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
+            if (x < 0 || x >= it->width) continue;
+            kernels->multiply_add(image + ((size_t)y * (size_t)it->width + (size_t)x) * channels,
+                                  it->weight + (size_t)(dy * window->kernel[1] + dx) * channels, sums, channels);
+        }
+    }
+}
+
+static void run_depthwise(const Step *step, const Run *run) {
+    const DepthwiseStep *it = (const DepthwiseStep *)step;
+    const float *image = numbers(run, it->input);
+    float *sums = (float *)run->scratch;
+    Pixels pixels = {.floats = sums, .count = 1, .channels = it->channels};
+    aim(&it->output, run, &pixels);
+    for (int32_t row = 0; row < it->sizes[0]; row++)
+        for (int32_t column = 0; column < it->sizes[1]; column++, pixels.first++) {
+            sum_window(it, run->net->kernels, image, row, column, sums);
+            run->net->kernels->finish(&it->output, &pixels);
+        }
+}
+
+onebit_status add_depthwise(onebit_net *net, int32_t input, const onebit_window *window, const float *weight,
+                            const onebit_output *wanted) {
+    const Value *image = &net->values[input];
+    const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    DepthwiseStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (DepthwiseStep){.step = {run_depthwise, channels * sizeof(float)},
+                           .input = input,
+                           .channels = image->channels,
+                           .height = image->height,
+                           .width = image->width,
+                           .window = *window,
+                           .weight = net_alloc(net, taps * channels * sizeof(float))};
+    if (!it->weight) return no_memory(net);
+    for (size_t channel = 0; channel < channels; channel++)
+        for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
+    onebit_status status = check_window(net, window, image, it->sizes);
+    if (!status) status = check_output(net, wanted, image->channels, it->sizes, false, &it->output);
+    return status ? status : add_step(net, &it->step);
+}

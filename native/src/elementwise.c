@@ -1,0 +1,223 @@
+/* Operations of number by number. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+
+typedef struct {
+    Step step;
+    int32_t input, right, to;
+    onebit_unary unary;
+    onebit_binary binary;
+    float per_unit, low, high;
+    const int32_t *thresholds;
+    const uint8_t *at_most;
+    Output finishes;
+} ElementwiseStep;
+
+static size_t count_of(const Value *v) { return pixels_of(v) * (size_t)v->channels; }
+
+static ElementwiseStep *new_step(onebit_net *net, void (*run_it)(const Step *, const Run *), int32_t input, int32_t output) {
+    ElementwiseStep *it = net_alloc(net, sizeof *it);
+    if (!it) {
+        no_memory(net);
+        return NULL;
+    }
+    it->step.run = run_it;
+    it->input = input;
+    it->to = output;
+    return it;
+}
+
+static bool is_same_shape(const Value *a, const Value *b) {
+    return a->channels == b->channels && a->height == b->height && a->width == b->width;
+}
+
+/* Values of one shape to read and to write; false if they are not. */
+static bool check_pair(onebit_net *net, int32_t input, int in_kinds, int32_t output, int out_kinds) {
+    const Value *in = readable(net, input, in_kinds), *out = in ? writable(net, output, out_kinds) : NULL;
+    if (in && out && !is_same_shape(in, out)) invalid(net, "value %d has another shape than %d", output, input);
+    return in && out && is_same_shape(in, out);
+}
+
+/* Straight to the output stage. */
+
+static void run_pointwise(const Step *step, const Run *run) {
+    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const Value *in = &run->net->values[it->input];
+    const void *from = numbers(run, it->input);
+    Pixels pixels = {.stride = (size_t)in->channels, .count = pixels_of(in), .channels = in->channels};
+    aim(&it->finishes, run, &pixels);
+    if (in->kind != ONEBIT_BITS) {
+        if (in->kind == ONEBIT_SUMS)
+            pixels.sums = from;
+        else
+            pixels.floats = from;
+        run->net->kernels->finish(&it->finishes, &pixels);
+        return;
+    }
+    float *row = (float *)run->scratch; /* bits become numbers pixel by pixel */
+    pixels.floats = row;
+    pixels.count = 1;
+    const uint64_t *bits = from;
+    for (size_t pixel = 0; pixel < pixels_of(in); pixel++, pixels.first++, bits += words_of(in->channels)) {
+        for (int32_t c = 0; c < in->channels; c++) row[c] = bits[c / 64] >> c % 64 & 1 ? 1.f : -1.f;
+        run->net->kernels->finish(&it->finishes, &pixels);
+    }
+}
+
+onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *wanted) {
+    const Value *in = readable(net, input, FLOATS | SUMS | BITS);
+    ElementwiseStep *it = in ? new_step(net, run_pointwise, input, -1) : NULL;
+    if (!it) return ONEBIT_INVALID;
+    const int32_t sizes[2] = {in->height, in->width};
+    const int32_t channels = in->channels;
+    if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
+    const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->finishes);
+    return status ? status : add_step(net, &it->step);
+}
+
+/* Two values. */
+
+static void run_binary(const Step *step, const Run *run) {
+    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const Value *a = &run->net->values[it->input], *b = &run->net->values[it->right], *out = &run->net->values[it->to];
+    const float *left = numbers(run, it->input), *right = numbers(run, it->right);
+    float *made = numbers(run, it->to);
+    /* A side of 1 is repeated: its stride is 0. */
+#define STRIDES(v) {v->height > 1 ? (size_t)(v->width * v->channels) : 0, v->width > 1 ? (size_t)v->channels : 0, v->channels > 1}
+    const size_t a_by[3] = STRIDES(a), b_by[3] = STRIDES(b);
+    for (size_t y = 0; y < (size_t)out->height; y++)
+        for (size_t x = 0; x < (size_t)out->width; x++) {
+            const float *l = left + y * a_by[0] + x * a_by[1], *r = right + y * b_by[0] + x * b_by[1];
+            for (size_t c = 0; c < (size_t)out->channels; c++, made++) {
+                const float u = l[c * a_by[2]], v = r[c * b_by[2]];
+                *made = it->binary == ONEBIT_ADD ? u + v : u * v;
+            }
+        }
+}
+
+static bool meets(int32_t a, int32_t b, int32_t made) { return (a == made || a == 1) && (b == made || b == 1) && (a == made || b == made); }
+
+onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, int32_t output, onebit_binary binary) {
+    const Value *a = readable(net, left, FLOATS), *b = a ? readable(net, right, FLOATS) : NULL;
+    const Value *out = b ? writable(net, output, FLOATS) : NULL;
+    if (!out) return ONEBIT_INVALID;
+    if (!meets(a->channels, b->channels, out->channels) || !meets(a->height, b->height, out->height) ||
+        !meets(a->width, b->width, out->width) || (binary != ONEBIT_ADD && binary != ONEBIT_MULTIPLY))
+        return invalid(net, "values %d and %d don't make value %d", left, right, output);
+    ElementwiseStep *it = new_step(net, run_binary, left, output);
+    if (!it) return ONEBIT_NO_MEMORY;
+    it->right = right;
+    it->binary = binary;
+    return add_step(net, &it->step);
+}
+
+/* Functions of one number. */
+
+static float sixth(float x) { /* min(max(x + 3, 0), 6) / 6, NaN stays NaN */
+    x += 3;
+    if (x < 0) x = 0;
+    if (x > 6) x = 6;
+    return x / 6;
+}
+
+static float sigmoid(float x) { return 0.5f * (1 + tanhf(0.5f * x)); } /* 1 / (1 + exp(-x)) could overflow */
+
+static float unary_of(onebit_unary unary, float x) {
+    switch (unary) {
+        case ONEBIT_SIGMOID: return sigmoid(x);
+        case ONEBIT_HARDSIGMOID: return sixth(x);
+        case ONEBIT_HARDSWISH: return x * sixth(x);
+        case ONEBIT_SILU: return x * sigmoid(x);
+        case ONEBIT_TANH: return tanhf(x);
+        case ONEBIT_ELU: return x > 0 ? x : expm1f(x);
+        case ONEBIT_ABS: return fabsf(x);
+        default: return x;
+    }
+}
+
+static void softmax(const float *x, float *y, size_t channels) {
+    float largest = x[0], sum = 0;
+    for (size_t c = 1; c < channels; c++) largest = x[c] > largest ? x[c] : largest;
+    for (size_t c = 0; c < channels; c++) sum += y[c] = expf(x[c] - largest);
+    for (size_t c = 0; c < channels; c++) y[c] /= sum;
+}
+
+static void run_unary(const Step *step, const Run *run) {
+    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const Value *in = &run->net->values[it->input];
+    const float *x = numbers(run, it->input);
+    float *y = numbers(run, it->to);
+    const size_t channels = (size_t)in->channels, count = count_of(in);
+    if (it->unary == ONEBIT_SOFTMAX)
+        for (size_t i = 0; i < count; i += channels) softmax(x + i, y + i, channels);
+    else
+        for (size_t i = 0; i < count; i++) y[i] = unary_of(it->unary, x[i]);
+}
+
+onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, onebit_unary unary) {
+    if ((int)unary < ONEBIT_SIGMOID || (int)unary > ONEBIT_SOFTMAX) return invalid(net, "an unknown function");
+    if (!check_pair(net, input, FLOATS, output, FLOATS)) return ONEBIT_INVALID;
+    ElementwiseStep *it = new_step(net, run_unary, input, output);
+    if (!it) return ONEBIT_NO_MEMORY;
+    it->unary = unary;
+    return add_step(net, &it->step);
+}
+
+/* Levels of floats. */
+
+static void run_quantize(const Step *step, const Run *run) {
+    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const float *x = numbers(run, it->input);
+    float *y = numbers(run, it->to);
+    const size_t count = count_of(&run->net->values[it->input]);
+    for (size_t i = 0; i < count; i++) {
+        const float v = x[i] * it->per_unit;
+        const float clipped = v < it->low ? it->low : v > it->high ? it->high : v;
+        y[i] = v != v ? 0 : nearbyintf(clipped); /* halves to the even number */
+    }
+}
+
+onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low, int32_t high) {
+    if (!(per_unit > 0) || low < -128 || low > 0 || high < 1 || high > 255) return invalid(net, "levels are out of bounds");
+    if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
+    ElementwiseStep *it = new_step(net, run_quantize, input, output);
+    if (!it) return ONEBIT_NO_MEMORY;
+    it->per_unit = per_unit;
+    it->low = (float)low;
+    it->high = (float)high;
+    return add_step(net, &it->step);
+}
+
+/* Bits of sums. */
+
+static void run_threshold(const Step *step, const Run *run) {
+    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const Value *in = &run->net->values[it->input];
+    const int32_t *sums = numbers(run, it->input);
+    uint64_t *bits = numbers(run, it->to);
+    const size_t words = words_of(in->channels);
+    for (size_t pixel = 0; pixel < pixels_of(in); pixel++, sums += in->channels, bits += words) {
+        memset(bits, 0, words * sizeof *bits);
+        for (int32_t c = 0; c < in->channels; c++) {
+            const bool is_one = it->at_most[c] ? sums[c] <= it->thresholds[c] : sums[c] >= it->thresholds[c];
+            bits[c / 64] |= (uint64_t)is_one << c % 64;
+        }
+    }
+}
+
+onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t output, const int32_t *thresholds,
+                                   const uint8_t *at_most, size_t channels) {
+    if (!check_pair(net, input, SUMS, output, BITS)) return ONEBIT_INVALID;
+    if (channels != (size_t)net->values[input].channels) return invalid(net, "there are %zu thresholds", channels);
+    ElementwiseStep *it = new_step(net, run_threshold, input, output);
+    int32_t *own_thresholds = net_alloc(net, channels * sizeof *own_thresholds);
+    uint8_t *own_at_most = net_alloc(net, channels);
+    if (!it || !own_thresholds || !own_at_most) return no_memory(net);
+    memcpy(own_thresholds, thresholds, channels * sizeof *thresholds);
+    memcpy(own_at_most, at_most, channels);
+    it->thresholds = own_thresholds;
+    it->at_most = own_at_most;
+    return add_step(net, &it->step);
+}

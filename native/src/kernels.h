@@ -1,0 +1,44 @@
+/* The table of kernels: what each instruction set does in its own way. One is chosen when a net is made. */
+#ifndef ONEBIT_KERNELS_H
+#define ONEBIT_KERNELS_H
+
+#include "bconv2d.h"
+#include "net.h"
+#include "output.h"
+
+/* Rows and columns of the tile that the float kernel makes at a time. */
+enum { TILE_ROWS = 6, TILE_COLUMNS = 16 };
+
+struct Kernels {
+    const char *name;
+
+    /* 1-bit convolution: see bconv2d.h. */
+    int32_t (*block_width)(int32_t channels);
+    size_t (*packed_bytes)(const Bconv2d *conv);
+    void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
+    size_t (*prepared_bytes)(const Bconv2d *conv);
+    void (*prepare)(const Bconv2d *conv, const uint64_t *bits, void *prepared);
+    void (*count)(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts);
+
+    /* tile[r][n] = sum over runs u, places k of rows[r][offsets[u] + k] * weight[u][k][n] */
+    void (*multiply)(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                     const float *weight, float *tile);
+
+    /* What becomes of a layer's numbers: see output.h. */
+    void (*finish)(const Output *output, const Pixels *pixels);
+
+    /* y[i] = x[i] + y[i], y[i] = max(x[i], y[i]): of floats, i < count */
+    void (*add)(const float *x, float *y, size_t count);
+    void (*maximum)(const float *x, float *y, size_t count);
+    /* y[i] = x[i] * w[i] + y[i] */
+    void (*multiply_add)(const float *x, const float *w, float *y, size_t count);
+};
+
+/* NULL if there is no such table, or the machine can't run it. */
+const Kernels *kernels_of(const char *isa);
+
+extern const Kernels kernels_scalar;
+#if defined(__x86_64__)
+extern const Kernels kernels_avx2;
+#endif
+#endif

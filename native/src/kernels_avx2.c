@@ -1,0 +1,71 @@
+/* Kernels for x86-64 with AVX2 and FMA. */
+#include <immintrin.h>
+
+#include "bconv2d_avx2.h"
+#include "kernels.h"
+#include "output_avx2.h"
+
+typedef __m256 floats;
+
+static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                     const float *weight, float *tile) {
+    floats left[TILE_ROWS], right[TILE_ROWS];
+    for (int r = 0; r < TILE_ROWS; r++) left[r] = right[r] = _mm256_setzero_ps();
+    for (size_t u = 0; u < runs; u++) {
+        const float *x0 = rows[0] + offsets[u], *x1 = rows[1] + offsets[u], *x2 = rows[2] + offsets[u];
+        const float *x3 = rows[3] + offsets[u], *x4 = rows[4] + offsets[u], *x5 = rows[5] + offsets[u];
+        for (size_t k = 0; k < run_length; k++, weight += TILE_COLUMNS) {
+            const floats w0 = _mm256_load_ps(weight), w1 = _mm256_load_ps(weight + 8);
+#define ROW(r, x)                                            \
+    {                                                        \
+        const floats v = _mm256_broadcast_ss(x + k);         \
+        left[r] = _mm256_fmadd_ps(v, w0, left[r]);           \
+        right[r] = _mm256_fmadd_ps(v, w1, right[r]);         \
+    }
+            ROW(0, x0) ROW(1, x1) ROW(2, x2) ROW(3, x3) ROW(4, x4) ROW(5, x5)
+#undef ROW
+        }
+    }
+    for (int r = 0; r < TILE_ROWS; r++) {
+        _mm256_store_ps(tile + r * TILE_COLUMNS, left[r]);
+        _mm256_store_ps(tile + r * TILE_COLUMNS + 8, right[r]);
+    }
+}
+
+static void add(const float *x, float *y, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    kernels_scalar.add(x + i, y + i, count - i);
+}
+
+static void maximum(const float *x, float *y, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const floats a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(y + i);
+        const floats is_nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q); /* max takes its second operand if one is NaN */
+        _mm256_storeu_ps(y + i, _mm256_blendv_ps(_mm256_max_ps(a, b), a, is_nan));
+    }
+    kernels_scalar.maximum(x + i, y + i, count - i);
+}
+
+static void multiply_add(const float *x, const float *w, float *y, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(w + i), _mm256_loadu_ps(y + i)));
+    kernels_scalar.multiply_add(x + i, w + i, y + i, count - i);
+}
+
+const Kernels kernels_avx2 = {
+    .name = "avx2",
+    .block_width = block_width_avx2,
+    .packed_bytes = packed_bytes_avx2,
+    .pack = pack_avx2,
+    .prepared_bytes = prepared_bytes_avx2,
+    .prepare = prepare_avx2,
+    .count = count_avx2,
+    .multiply = multiply,
+    .finish = finish_avx2,
+    .add = add,
+    .maximum = maximum,
+    .multiply_add = multiply_add,
+};

@@ -1,0 +1,97 @@
+/* Kernels in plain C, the yardstick of the others: each says in the fewest words what has to come out. */
+#include <string.h>
+
+#include "convolution.h"
+#include "kernels.h"
+
+static int count_ones(uint64_t word) {
+    /* Sums of neighbouring fields of 1, 2, 4 bits, then of all bytes by a multiplication. */
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int)(word * UINT64_C(0x0101010101010101) >> 56);
+}
+
+static int32_t block_width(int32_t channels) { return channels < 64 ? channels : 64; }
+
+/* Packed: [output][tap][word]. */
+static size_t packed_bytes(const Bconv2d *conv) {
+    return (size_t)conv->outputs * taps_of(conv) * words_of(conv->planes) * sizeof(uint64_t);
+}
+
+static void pack(const Bconv2d *conv, const int8_t *signs, void *packed) {
+    uint64_t *words = packed;
+    const size_t taps = taps_of(conv), planes = (size_t)conv->planes, per_tap = words_of(conv->planes);
+    for (size_t n = 0; n < (size_t)conv->outputs; n++)
+        for (size_t plane = 0; plane < planes; plane++)
+            for (size_t tap = 0; tap < taps; tap++)
+                if (signs[(n * planes + plane) * taps + tap] > 0)
+                    words[(n * taps + tap) * per_tap + plane / 64] |= UINT64_C(1) << plane % 64;
+}
+
+/* Prepared: the image with zero bits around it, [row][column][word]. */
+static size_t prepared_bytes(const Bconv2d *conv) {
+    return (size_t)conv->padded.height * (size_t)conv->padded.width * words_of(conv->planes) * sizeof(uint64_t);
+}
+
+static void prepare(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
+    pad_with_zeros(bits, conv->height, conv->width, words_of(conv->planes) * sizeof *bits, &conv->window, conv->padded, prepared);
+}
+
+static void count(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
+    const onebit_window *window = &conv->window;
+    const size_t words = words_of(conv->planes), taps = taps_of(conv);
+    const int32_t end = block->first_channel + block->width;
+    for (size_t r = 0; r < block->pixels; r++) {
+        const int32_t pixel = (int32_t)(block->first_pixel + r);
+        const int32_t y = pixel / conv->out_width * window->stride[0], x = pixel % conv->out_width * window->stride[1];
+        for (int32_t n = block->first_channel; n < end; n++) {
+            const uint64_t *kernel = (const uint64_t *)block->packed + (size_t)n * taps * words;
+            int differing = 0;
+            for (int32_t dy = 0; dy < window->kernel[0]; dy++)
+                for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
+                    const size_t row = (size_t)(y + dy * window->dilation[0]), column = (size_t)(x + dx * window->dilation[1]);
+                    const uint64_t *image = (const uint64_t *)prepared + (row * (size_t)conv->padded.width + column) * words;
+                    for (size_t word = 0; word < words; word++) differing += count_ones(image[word] ^ *kernel++);
+                }
+            counts[r * (size_t)block->width + (size_t)(n - block->first_channel)] = (uint16_t)differing;
+        }
+    }
+}
+
+static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                     const float *weight, float *tile) {
+    memset(tile, 0, sizeof(float) * TILE_ROWS * TILE_COLUMNS);
+    for (size_t u = 0; u < runs; u++)
+        for (size_t k = 0; k < run_length; k++, weight += TILE_COLUMNS)
+            for (int r = 0; r < TILE_ROWS; r++)
+                for (int n = 0; n < TILE_COLUMNS; n++)
+                    tile[r * TILE_COLUMNS + n] += rows[r][offsets[u] + (ptrdiff_t)k] * weight[n];
+}
+
+static void add(const float *x, float *y, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] += x[i];
+}
+
+static void maximum(const float *x, float *y, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i]; /* NaN wins */
+}
+
+static void multiply_add(const float *x, const float *w, float *y, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] += x[i] * w[i];
+}
+
+const Kernels kernels_scalar = {
+    .name = "scalar",
+    .block_width = block_width,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .prepared_bytes = prepared_bytes,
+    .prepare = prepare,
+    .count = count,
+    .multiply = multiply,
+    .finish = finish_scalar,
+    .add = add,
+    .maximum = maximum,
+    .multiply_add = multiply_add,
+};

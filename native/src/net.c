@@ -1,0 +1,154 @@
+/* A net and its parts: memory, errors, and the checks that every kind of step needs. */
+#include "net.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum { ALIGNMENT = 64, MAX_SIDE = 1 << 28, MAX_WINDOW = 1 << 10, MAX_PARTS = 1 << 20 };
+static const size_t MAX_NUMBERS = (size_t)1 << 28, MAX_OFFSET = (size_t)1 << 40;
+
+struct Allocation {
+    struct Allocation *before;
+    char padding[ALIGNMENT - sizeof(struct Allocation *)];
+};
+
+onebit_net *onebit_net_new(const char *isa) {
+    const Kernels *kernels = kernels_of(isa);
+    onebit_net *net = kernels ? calloc(1, sizeof *net) : NULL;
+    if (net) net->kernels = kernels;
+    return net;
+}
+
+void onebit_net_free(onebit_net *net) {
+    if (!net) return;
+    for (struct Allocation *it = net->allocations, *before; it; it = before) {
+        before = it->before;
+        free(it);
+    }
+    free(net->values);
+    free(net->steps);
+    free(net);
+}
+
+const char *onebit_error(const onebit_net *net) { return net->error; }
+
+onebit_status invalid(onebit_net *net, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(net->error, sizeof net->error, format, arguments);
+    va_end(arguments);
+    return ONEBIT_INVALID;
+}
+
+onebit_status no_memory(onebit_net *net) {
+    invalid(net, "there is no memory left");
+    return ONEBIT_NO_MEMORY;
+}
+
+void *net_alloc(onebit_net *net, size_t bytes) {
+    struct Allocation *block = NULL;
+    const size_t all = round_up(bytes, ALIGNMENT) + sizeof *block + ALIGNMENT; /* kernels may read a vector too far */
+    if (posix_memalign((void **)&block, ALIGNMENT, all)) return NULL;
+    memset(block, 0, all);
+    block->before = net->allocations;
+    net->allocations = block;
+    net->weight_bytes += bytes;
+    return block + 1;
+}
+
+float *net_copy_floats(onebit_net *net, const float *from, size_t count) {
+    float *copy = net_alloc(net, count * sizeof *copy);
+    if (copy) memcpy(copy, from, count * sizeof *copy);
+    return copy;
+}
+
+/* Room for one more in an array that grows by doubling. */
+static bool grow(void **array, size_t count, size_t *room, size_t size) {
+    if (count < *room) return true;
+    const size_t larger = *room ? 2 * *room : 64;
+    void *moved = realloc(*array, larger * size);
+    if (!moved) return false;
+    *array = moved;
+    *room = larger;
+    return true;
+}
+
+onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
+                               size_t offset) {
+    if (net->is_finished || net->n_values >= MAX_PARTS) return invalid(net, "no more values can be added");
+    if ((int)kind < ONEBIT_FLOAT || (int)kind > ONEBIT_SUMS) return invalid(net, "a value of unknown kind");
+    if (channels < 1 || height < 1 || width < 1 || channels > MAX_SIDE || height > MAX_SIDE || width > MAX_SIDE)
+        return invalid(net, "a value has sides %d x %d x %d", channels, height, width);
+    const size_t pixels = (size_t)height * (size_t)width;
+    if (pixels > MAX_NUMBERS || pixels * (size_t)channels > MAX_NUMBERS)
+        return invalid(net, "a value has more than %zu numbers", MAX_NUMBERS);
+    if (offset % ALIGNMENT || offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
+    if (!grow((void **)&net->values, net->n_values, &net->values_room, sizeof *net->values)) return no_memory(net);
+    const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * 4);
+    net->values[net->n_values++] = (Value){kind, channels, height, width, offset, bytes, false};
+    if (offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
+    return ONEBIT_OK;
+}
+
+static Value *checked(onebit_net *net, int32_t index, int kinds) {
+    if (net->is_finished) return invalid(net, "the net is finished"), NULL;
+    if (index < 0 || (size_t)index >= net->n_values) return invalid(net, "there is no value %d", index), NULL;
+    Value *v = &net->values[index];
+    if (!(1 << v->kind & kinds)) return invalid(net, "value %d is of the wrong kind", index), NULL;
+    return v;
+}
+
+const Value *readable(onebit_net *net, int32_t index, int kinds) {
+    const Value *v = checked(net, index, kinds);
+    if (v && index != INPUT && !v->is_written) return invalid(net, "value %d is read before it is made", index), NULL;
+    return v;
+}
+
+Value *writable(onebit_net *net, int32_t index, int kinds) {
+    Value *v = checked(net, index, kinds);
+    if (v && index == INPUT) return invalid(net, "value %d is the input", index), NULL;
+    if (v) v->is_written = true;
+    return v;
+}
+
+onebit_status add_step(onebit_net *net, Step *step) {
+    if (net->n_steps >= MAX_PARTS) return invalid(net, "no more steps can be added");
+    if (!grow((void **)&net->steps, net->n_steps, &net->steps_room, sizeof *net->steps)) return no_memory(net);
+    net->steps[net->n_steps++] = step;
+    if (step->scratch_bytes > net->scratch_bytes) net->scratch_bytes = step->scratch_bytes;
+    return ONEBIT_OK;
+}
+
+onebit_status check_window(onebit_net *net, const onebit_window *window, const Value *image, int32_t sizes[2]) {
+    const int32_t sides[2] = {image->height, image->width};
+    for (int axis = 0; axis < 2; axis++) {
+        const int32_t kernel = window->kernel[axis], stride = window->stride[axis], dilation = window->dilation[axis];
+        const int32_t before = window->padding[2 * axis], after = window->padding[2 * axis + 1];
+        if (kernel < 1 || kernel > MAX_WINDOW || stride < 1 || stride > MAX_WINDOW || dilation < 1 ||
+            dilation > MAX_WINDOW || before < 0 || before > MAX_WINDOW || after < 0 || after > MAX_WINDOW)
+            return invalid(net, "a window is out of bounds");
+        const int64_t room = (int64_t)sides[axis] + before + after - (int64_t)dilation * (kernel - 1) - 1;
+        if (room < 0) return invalid(net, "a window is larger than its padded image");
+        sizes[axis] = (int32_t)(room / stride + 1);
+    }
+    return ONEBIT_OK;
+}
+
+onebit_status onebit_net_finish(onebit_net *net, int32_t output) {
+    const Value *out = checked(net, output, FLOATS);
+    if (!checked(net, INPUT, FLOATS) || !out) return ONEBIT_INVALID;
+    if (!out->is_written) return invalid(net, "value %d, the output, is never made", output);
+    net->output = output;
+    net->is_finished = true;
+    return ONEBIT_OK;
+}
+
+size_t onebit_workspace_bytes(const onebit_net *net) {
+    return round_up(net->value_bytes, ALIGNMENT) + round_up(net->scratch_bytes, ALIGNMENT) + ALIGNMENT;
+}
+
+size_t onebit_weight_bytes(const onebit_net *net) { return net->weight_bytes; }

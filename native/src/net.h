@@ -1,0 +1,73 @@
+/* What the parts of the engine share. */
+#ifndef ONEBIT_NET_H
+#define ONEBIT_NET_H
+
+#include <stdbool.h>
+
+#include "onebit.h"
+
+enum { INPUT = 0 }; /* the number of the net's input */
+
+typedef struct {
+    onebit_kind kind;
+    int32_t channels, height, width;
+    size_t offset, bytes;
+    bool is_written;
+} Value;
+
+typedef struct Step Step;
+typedef struct Run Run;
+typedef struct Kernels Kernels;
+
+/* The head of every kind of step. */
+struct Step {
+    void (*run)(const Step *, const Run *);
+    size_t scratch_bytes;
+};
+
+struct onebit_net {
+    const Kernels *kernels;
+    Value *values;
+    Step **steps;
+    size_t n_values, n_steps, values_room, steps_room;
+    struct Allocation *allocations;
+    size_t weight_bytes, value_bytes, scratch_bytes;
+    int32_t output;
+    bool is_finished;
+    char error[200];
+};
+
+/* One image on its way through the net. */
+struct Run {
+    const onebit_net *net;
+    char *values;         /* the workspace */
+    char *scratch;        /* of the step that runs */
+    const float *input;   /* not null: the input's numbers are here, not in the workspace */
+    float *output;        /* not null: so are the output's */
+};
+
+/* Words of 64 channels of a pixel of bits. */
+static inline size_t words_of(int32_t channels) { return ((size_t)channels + 63) / 64; }
+static inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static inline size_t pixels_of(const Value *v) { return (size_t)v->height * (size_t)v->width; }
+
+/* The numbers of a value in this run. */
+void *numbers(const Run *run, int32_t index);
+
+/* Zeroed memory of the net's, aligned to 64 bytes; NULL if there is none left. */
+void *net_alloc(onebit_net *net, size_t bytes);
+float *net_copy_floats(onebit_net *net, const float *from, size_t count);
+
+onebit_status invalid(onebit_net *net, const char *format, ...) __attribute__((format(printf, 2, 3)));
+onebit_status no_memory(onebit_net *net);
+
+/* The value of this number, if steps that come now may read it (or write it) and it is of these kinds; else NULL. */
+enum { FLOATS = 1 << ONEBIT_FLOAT, BITS = 1 << ONEBIT_BITS, LEVELS = 1 << ONEBIT_LEVELS, SUMS = 1 << ONEBIT_SUMS };
+const Value *readable(onebit_net *net, int32_t index, int kinds);
+Value *writable(onebit_net *net, int32_t index, int kinds);
+
+onebit_status add_step(onebit_net *net, Step *step);
+
+/* Whether a window is sound and what it makes of an image: sizes[0] rows of sizes[1] pixels. */
+onebit_status check_window(onebit_net *net, const onebit_window *window, const Value *image, int32_t sizes[2]);
+#endif

@@ -1,0 +1,94 @@
+/* 1-bit convolutions that counts of 16 bits can't do: of levels, and of bits with very many taps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "convolution.h"
+#include "kernels.h"
+
+enum { MAX_LEVEL = 255 };
+static const int64_t EXACT_FLOATS = INT64_C(1) << 24; /* floats hold every whole number up to here */
+
+typedef struct {
+    Step step;
+    int32_t input, channels, height, width, outputs;
+    int32_t sizes[2];
+    onebit_window window;
+    Output output;
+    int8_t *signs; /* as given: [output][plane][tap] */
+} WideStep;
+
+static int32_t level_at(const WideStep *it, const void *image, bool is_bits, size_t pixel, int32_t channel) {
+    if (!is_bits) return (int32_t)((const float *)image)[pixel * (size_t)it->channels + (size_t)channel];
+    const uint64_t word = ((const uint64_t *)image)[pixel * words_of(it->channels) + (size_t)channel / 64];
+    return word >> channel % 64 & 1 ? 1 : -1;
+}
+
+/* Exact in 32 bits: a file whose sums could be larger is not read (see checking.py). */
+static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits, int32_t n, int32_t row, int32_t column) {
+    const onebit_window *window = &it->window;
+    const int32_t planes = it->channels / window->groups, group = n / (it->outputs / window->groups);
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    int32_t sum = 0;
+    for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
+        const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
+        if (y < 0 || y >= it->height) continue;
+        for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
+            const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
+            if (x < 0 || x >= it->width) continue;
+            const size_t pixel = (size_t)y * (size_t)it->width + (size_t)x;
+            const int8_t *sign = it->signs + (size_t)n * (size_t)planes * taps + (size_t)(dy * window->kernel[1] + dx);
+            for (int32_t plane = 0; plane < planes; plane++, sign += taps)
+                sum += *sign * level_at(it, image, is_bits, pixel, group * planes + plane);
+        }
+    }
+    return sum;
+}
+
+static void run_wide(const Step *step, const Run *run) {
+    const WideStep *it = (const WideStep *)step;
+    const void *image = numbers(run, it->input);
+    const bool is_bits = run->net->values[it->input].kind == ONEBIT_BITS;
+    int32_t *sums = (int32_t *)run->scratch;
+    Pixels pixels = {.sums = sums, .count = 1, .channels = it->outputs};
+    aim(&it->output, run, &pixels);
+    for (int32_t row = 0; row < it->sizes[0]; row++)
+        for (int32_t column = 0; column < it->sizes[1]; column++, pixels.first++) {
+            for (int32_t n = 0; n < it->outputs; n++) sums[n] = sum_of_window(it, image, is_bits, n, row, column);
+            run->net->kernels->finish(&it->output, &pixels);
+        }
+}
+
+/* Levels whose sums are small: the float kernel is exact, and fast. */
+static onebit_status add_as_floats(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                   const int8_t *signs, size_t n_signs, const onebit_output *wanted) {
+    float *weight = malloc(n_signs * sizeof *weight);
+    if (!weight) return no_memory(net);
+    for (size_t i = 0; i < n_signs; i++) weight[i] = signs[i] > 0 ? 1.f : -1.f;
+    const onebit_status status = add_float_conv2d(net, input, window, outputs, weight, wanted);
+    free(weight);
+    return status;
+}
+
+onebit_status add_wide_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                               const int8_t *signs, const onebit_output *wanted) {
+    const Value *image = &net->values[input];
+    const int64_t taps = (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
+    const size_t n_signs = (size_t)taps * (size_t)outputs;
+    if (image->kind == ONEBIT_LEVELS && taps * MAX_LEVEL < EXACT_FLOATS)
+        return add_as_floats(net, input, window, outputs, signs, n_signs, wanted);
+    WideStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (WideStep){.step = {run_wide, (size_t)outputs * sizeof(int32_t)},
+                      .input = input,
+                      .channels = image->channels,
+                      .height = image->height,
+                      .width = image->width,
+                      .outputs = outputs,
+                      .window = *window,
+                      .signs = net_alloc(net, n_signs)};
+    if (!it->signs) return no_memory(net);
+    for (size_t i = 0; i < n_signs; i++) it->signs[i] = signs[i] > 0 ? 1 : -1;
+    onebit_status status = check_window(net, window, image, it->sizes);
+    if (!status) status = check_output(net, wanted, outputs, it->sizes, true, &it->output);
+    return status ? status : add_step(net, &it->step);
+}

@@ -1,0 +1,256 @@
+"""A net for the native engine: steps with numbers for names, their weights laid out as the C side takes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onebit.arena import Lifetime, place
+from onebit.errors import UserError
+from onebit.fusing import Activation, Step, at_most_of, fuse
+from onebit.graph import INPUT, Array, Node, Value
+from onebit.modelfile import Model
+from onebit.native import native
+from onebit.reference import dense_kernels, float_weight
+
+if TYPE_CHECKING:
+    from onebit._native import Net
+
+KINDS = ("float", "bits", "levels", "sums")  # numbered as in onebit.h, and so are these:
+POOLS = ("max_pool2d", "avg_pool2d", "avg_pool2d with padding")
+BINARIES = ("add", "multiply")
+UNARIES = ("sigmoid", "hardsigmoid", "hardswish", "silu", "tanh", "elu", "abs", "softmax")
+PADDINGS = ("zeros", "reflect", "replicate", "circular")
+
+MAX_WEIGHTS = 1 << 31  # numbers of one layer, once they are written out
+
+
+def compile_net(model: Model, isa: str) -> tuple[Net, list[Step]]:
+    """A net that is ready to run, and the steps that it is made of."""
+    steps = fuse(model)
+    return _Compiling(model, steps, isa).net, steps
+
+
+def sides_of(value: Value) -> tuple[int, int, int]:
+    """Channels, height, width; features are the channels of one pixel."""
+    channels, height, width = (*value.shape, 1, 1)[:3]
+    return channels, height, width
+
+
+def bytes_of(value: Value) -> int:
+    """Of one image, as the engine keeps it."""
+    channels, height, width = sides_of(value)
+    return height * width * (8 * -(-channels // 64) if value.kind == "bits" else 4 * channels)
+
+
+class _Compiling:
+    def __init__(self, model: Model, steps: list[Step], isa: str) -> None:
+        self.values = model.values
+        self.net: Net = native().Net(isa)
+        names = [INPUT, *(name for step in steps for name in step.makes)]
+        self.number = {name: number for number, name in enumerate(names)}
+        offsets = place_values(model, steps)
+        for name in names:
+            value = self.values[name]
+            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
+        for step in steps:
+            _STEPS.get(step.node.op, _Compiling.pointwise)(self, step)
+        self.net.finish(self.number[model.graph.nodes[-1].name])
+
+    def ends(self, step: Step) -> tuple[int, int]:
+        """The numbers of what a step without a tail reads and makes."""
+        return self.number[step.reads[0]], self.number[step.node.name]
+
+    def output(self, step: Step) -> Any:
+        tail = step.tail
+        channels = self.values[step.node.name].channels
+
+        def number(name: str | None) -> int:
+            return -1 if name is None else self.number[name]
+
+        def activation(of: Activation | None) -> tuple[Array | None, float, float]:
+            return (None, -math.inf, math.inf) if of is None else (of.slope, of.low, of.high)
+
+        return native().Output(
+            channels=channels,
+            scale=tail.scale,
+            shift=tail.shift,
+            first=activation(tail.first),
+            residual=number(tail.residual),
+            second=activation(tail.second),
+            numbers_to=number(tail.numbers),
+            bits_to=number(tail.bits),
+            thresholds=tail.thresholds,
+            at_most=tail.at_most,
+        )
+
+    def pointwise(self, step: Step) -> None:
+        self.net.pointwise(self.number[step.reads[0]], self.output(step))
+
+    def bconv2d(self, step: Step) -> None:
+        node, value = step.node, self.values[step.reads[0]]
+        planes = value.channels // node.attributes["groups"]
+        check_size(node, node.attributes["out_channels"] * planes * math.prod(node.attributes["kernel_size"]))
+        signs = dense_kernels(node, planes)
+        if value.kind == "float":
+            self.convolve(step, modulated(node, signs.astype(np.float32)))
+            return
+        self.net.bconv2d(self.number[step.reads[0]], *window(node, signs.shape), signs, self.output(step))
+
+    def conv2d(self, step: Step) -> None:
+        self.convolve(step, float_weight(step.node))
+
+    def convolve(self, step: Step, weight: Array) -> None:
+        self.net.conv2d(
+            self.number[step.reads[0]],
+            *window(step.node, weight.shape),
+            np.ascontiguousarray(weight),
+            self.output(step),
+        )
+
+    def linear(self, step: Step) -> None:
+        weight = float_weight(step.node)
+        self.convolve(step, weight[:, :, None, None])
+
+    def pool(self, step: Step) -> None:
+        at = step.node.attributes
+        kind = POOLS.index(step.node.op) + bool(at.get("count_include_pad"))
+        (rows, columns), dilation = at["padding"], at.get("dilation", (1, 1))
+        self.net.pool(
+            *self.ends(step),
+            tuple(at["kernel_size"]),
+            tuple(at["stride"]),
+            tuple(dilation),
+            (rows, rows, columns, columns),
+            kind,
+        )
+
+    def adaptive_mean(self, step: Step) -> None:
+        self.net.adaptive_mean(*self.ends(step))
+
+    def binary(self, step: Step) -> None:
+        if step.has_tail:
+            self.pointwise(step)
+            return
+        left, right = (self.number[name] for name in step.reads)
+        self.net.binary(left, right, self.number[step.node.name], BINARIES.index(step.node.op))
+
+    def unary(self, step: Step) -> None:
+        self.net.unary(*self.ends(step), UNARIES.index(step.node.op))
+
+    def quantize(self, step: Step) -> None:
+        at = step.node.attributes
+        self.net.quantize(*self.ends(step), at["per_unit"], at["low"], at["high"])
+
+    def threshold(self, step: Step) -> None:
+        if step.has_tail:
+            self.pointwise(step)
+            return
+        at_most = at_most_of(step.node, self.values[step.reads[0]].channels)
+        self.net.threshold(*self.ends(step), step.node.tensors["thresholds"], at_most)
+
+    def concatenate(self, step: Step) -> None:
+        to = 0
+        for name in step.reads:
+            channels = self.values[name].channels
+            self.net.copy(self.number[name], 0, self.number[step.node.name], to, channels)
+            to += channels
+
+    def slice(self, step: Step) -> None:
+        start, stop = step.node.attributes["start"], step.node.attributes["stop"]
+        read, made = self.ends(step)
+        self.net.copy(read, start, made, 0, stop - start)
+
+    def pad(self, step: Step) -> None:
+        at = step.node.attributes
+        self.net.pad(*self.ends(step), tuple(at["padding"]), PADDINGS.index(at["mode"]))
+
+    def reshape(self, step: Step) -> None:
+        self.net.reshape(*self.ends(step))
+
+
+_STEPS: dict[str, Callable[[_Compiling, Step], None]] = {
+    "bconv2d": _Compiling.bconv2d,
+    "conv2d": _Compiling.conv2d,
+    "linear": _Compiling.linear,
+    "max_pool2d": _Compiling.pool,
+    "avg_pool2d": _Compiling.pool,
+    "adaptive_avg_pool2d": _Compiling.adaptive_mean,
+    "quantize": _Compiling.quantize,
+    "threshold": _Compiling.threshold,
+    "concatenate": _Compiling.concatenate,
+    "slice": _Compiling.slice,
+    "pad": _Compiling.pad,
+    "reshape": _Compiling.reshape,
+    **dict.fromkeys(BINARIES, _Compiling.binary),
+    **dict.fromkeys(UNARIES, _Compiling.unary),
+}
+
+
+def check_size(node: Node, weights: int) -> None:
+    """Many projections of few stored kernels could ask for any amount of memory."""
+    if weights > MAX_WEIGHTS:
+        raise UserError(f"{node.name!r} has {weights:,} weights once its projections are written out: too many")
+
+
+def modulated(node: Node, taps: Array) -> Array:
+    """The +-1 weight of a `bconv2d` of floats, times its modulation if it has one."""
+    if "modulation" in node.tensors:
+        modulation = node.tensors["modulation"]
+        taps *= np.tile(modulation, (len(taps) // len(modulation), 1, 1))[:, None]
+    return taps
+
+
+def window(node: Node, weight_shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Kernel size, stride, dilation, padding, groups and outputs, as the engine takes them."""
+    at = node.attributes
+    if node.op == "linear":
+        return (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1, weight_shape[0]
+    return (
+        weight_shape[2:],
+        tuple(at["stride"]),
+        tuple(at["dilation"]),
+        tuple(at["padding"]),
+        at["groups"],
+        weight_shape[0],
+    )
+
+
+def place_values(model: Model, steps: list[Step]) -> dict[str, int]:
+    """The byte of the workspace at which each value begins; one that a step may write in place gets the bytes of what it reads."""
+    last_read = {INPUT: 0}
+    for index, step in enumerate(steps):
+        last_read.update(dict.fromkeys(step.needs, index))
+    last_read[model.graph.nodes[-1].name] = len(steps)
+    values, lifetimes, same_place = model.values, {}, {}
+    lifetimes[INPUT] = Lifetime(bytes_of(values[INPUT]), 0, last_read[INPUT])
+    for index, step in enumerate(steps):
+        for name in step.makes:
+            last = max(index, last_read.get(name, index))
+            shared = _overwritten(step, name, values)
+            if shared is not None and last_read[shared] == index and shared != INPUT:
+                owner = same_place.get(shared, shared)
+                same_place[name] = owner
+                lifetimes[owner] = lifetimes[owner]._replace(last=last)
+            else:
+                lifetimes[name] = Lifetime(bytes_of(values[name]), index, last)
+    offsets = place(lifetimes)
+    return {**offsets, **{name: offsets[owner] for name, owner in same_place.items()}}
+
+
+def _overwritten(step: Step, name: str, values: dict[str, Value]) -> str | None:
+    """Which of the values that a step reads it may write over: number by number, each is read before it is written."""
+    if not step.has_tail or name != step.tail.numbers:
+        return None
+    if step.tail.residual is not None and step.tail.residual not in step.reads:
+        return step.tail.residual
+    if step.node.op in {"bconv2d", "conv2d", "linear"} or step.tail.residual is not None:
+        return None
+    return (
+        step.reads[0]
+        if bytes_of(values[step.reads[0]]) == bytes_of(values[name]) and values[step.reads[0]].kind != "bits"
+        else None
+    )

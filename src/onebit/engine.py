@@ -1,0 +1,63 @@
+"""The native engine: runs a packed net from bits, at the speed of bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebit.compiling import compile_net
+from onebit.inputs import checked_input
+from onebit.modelfile import Model
+from onebit.native import chosen_isa
+
+Floats = NDArray[np.float32]
+
+
+class Engine:
+    """Runs a model, batch after batch: `logits = engine(images)`. Several threads may call it at the same time."""
+
+    def __init__(self, model: Model, isa: str = "auto") -> None:
+        self.model = model
+        self.isa = chosen_isa(isa)
+        self._net, self._steps = compile_net(model, self.isa)
+        self._output_shape = model.values[model.graph.nodes[-1].name].shape
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.model.graph.input_shape))
+        return f"<{self.model.description or 'a net'}: images of {size}, engine 'native', {self.isa}>"
+
+    def __call__(self, x: Floats) -> Floats:
+        """Images (N, channels, height, width), float32, to the outputs of the net.
+
+        Images that lie in memory as (N, height, width, channels), such as `pictures.transpose(0, 3, 1, 2)`, are taken
+        as they lie; other layouts than these two are copied first.
+        """
+        images = checked_input(x, self.model)
+        by_pixels = images.transpose(0, 2, 3, 1)
+        is_nhwc = by_pixels.flags.c_contiguous
+        outputs = np.empty((len(images), *self._output_shape), np.float32)
+        self._net.run(by_pixels if is_nhwc else np.ascontiguousarray(images), is_nhwc, outputs)
+        return outputs
+
+    def info(self) -> dict[str, Any]:
+        """What runs here: the kernels' instruction set, the steps with what each is made of, and bytes of memory.
+
+        weight_bytes      of tensors, as the kernels have them
+        workspace_bytes   for the values of one image; a thread that runs at the same time as others has its own
+        """
+        return {
+            "engine": "native",
+            "isa": self.isa,
+            "nodes": len(self.model.graph.nodes),
+            "steps": [{"name": step.node.name, "operations": operations_of(step)} for step in self._steps],
+            "weight_bytes": self._net.weight_bytes,
+            "workspace_bytes": self._net.workspace_bytes,
+        }
+
+
+def operations_of(step: Any) -> list[str]:
+    """The operations that became one step, in order."""
+    nodes = [step.node, *(node for node in step.taken if node is not step.node)]
+    return [node.op for node in nodes]

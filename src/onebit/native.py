@@ -1,0 +1,40 @@
+"""The compiled part of the engine: finding it, and the kernels that this machine can run."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+from onebit.errors import UserError
+
+ISAS = ("avx2", "scalar")  # the fastest first
+ISA_VARIABLE = "ONEBIT_ISA"
+
+
+def native() -> ModuleType:
+    """The module; raises UserError if it is missing or broken. Nothing else is taken in its place."""
+    try:
+        from onebit import _native
+    except ImportError as error:
+        raise UserError(
+            f"the native engine can't be loaded ({error}): install onebit again (pip install --force-reinstall onebit; "
+            "from its sources that needs a C compiler), or ask for the slow one, load(path, engine='reference')"
+        ) from error
+    return _native
+
+
+def chosen_isa(isa: str) -> str:
+    """The name of the kernels to run: what is asked for, or $ONEBIT_ISA, or the fastest that is there."""
+    has_isa = native().has_isa
+    wanted, source = isa, f"isa={isa!r}"
+    if isa == "auto" and os.environ.get(ISA_VARIABLE):
+        wanted = os.environ[ISA_VARIABLE]
+        source = f"${ISA_VARIABLE}={wanted}"
+    there = [name for name in ISAS if has_isa(name)]
+    if wanted == "auto":
+        return there[0]
+    if wanted not in ISAS:
+        raise UserError(f"{source}: there are auto, {', '.join(ISAS)}")
+    if wanted not in there:
+        raise UserError(f"{source}: this machine can't run it; it can run {', '.join(there)}")
+    return wanted
