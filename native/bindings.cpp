@@ -135,20 +135,24 @@ public:
     }
 
     void run(nb::ndarray<const float, nb::numpy, nb::c_contig, nb::ndim<4>> images, bool is_nhwc,
-             nb::ndarray<float, nb::numpy, nb::c_contig> outputs) {
+             nb::ndarray<float, nb::numpy, nb::c_contig> outputs, std::optional<nb::ndarray<double, nb::numpy, nb::c_contig>> step_seconds) {
         if (free_.empty() && !workspaces_) throw std::runtime_error("the net is not finished");
         const size_t batch = images.shape(0);
         if (images.size() != batch * sizes_[0] || outputs.size() != batch * sizes_[output_])
             throw std::invalid_argument("images or outputs are of the wrong size");
+        if (step_seconds && step_seconds->size() != onebit_steps(net_.get()))
+            throw std::invalid_argument("step_seconds is of the wrong size");
+        double *const seconds = step_seconds ? step_seconds->data() : nullptr;
         nb::gil_scoped_release release;
         Workspace workspace = take_workspace();
         const onebit_status status =
-            onebit_run(net_.get(), workspace.get(), images.data(), batch, is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW, outputs.data());
+            onebit_run(net_.get(), workspace.get(), images.data(), batch, is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW, outputs.data(), seconds);
         const std::lock_guard<std::mutex> lock(mutex_);
         free_.push_back(std::move(workspace));
         if (status != ONEBIT_OK) throw std::runtime_error("the net could not be run");
     }
 
+    size_t steps() const { return onebit_steps(net_.get()); }
     size_t workspace_bytes() const { return onebit_workspace_bytes(net_.get()); }
     size_t weight_bytes() const { return onebit_weight_bytes(net_.get()); }
 
@@ -207,7 +211,8 @@ NB_MODULE(_native, m) {
         .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)
         .def("reshape", &Net::reshape, "input"_a, "output"_a)
         .def("finish", &Net::finish, "output"_a)
-        .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a)
+        .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a, "step_seconds"_a.none())
+        .def_prop_ro("steps", &Net::steps)
         .def_prop_ro("workspace_bytes", &Net::workspace_bytes)
         .def_prop_ro("weight_bytes", &Net::weight_bytes);
 }

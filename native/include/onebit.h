@@ -117,9 +117,11 @@ size_t onebit_workspace_bytes(const onebit_net *net);
 size_t onebit_weight_bytes(const onebit_net *net);
 
 typedef enum { ONEBIT_NCHW = 0, ONEBIT_NHWC = 1 } onebit_layout;
-/* Several threads may run one net at a time, each with a workspace of its own. Allocates nothing. Outputs are NCHW. */
+/* Images and outputs are of one layout. Several threads may run one net at a time, each with a workspace of its own.
+   Allocates nothing. step_seconds: the time that each step took, in order, is added to it; may be null. */
 onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch,
-                         onebit_layout layout, float *outputs);
+                         onebit_layout layout, float *outputs, double *step_seconds);
+size_t onebit_steps(const onebit_net *net);
 
 #ifdef __cplusplus
 }

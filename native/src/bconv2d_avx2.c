@@ -87,7 +87,7 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
 
 #define BEGIN_TILE                                                                                                      \
     vector S[4], T[4];                                                                                                  \
-    for (int i = 0; i < 4; i++) S[i] = T[i] = _mm256_setzero_si256();                                                   \
+    S[0] = S[1] = S[2] = S[3] = T[0] = T[1] = T[2] = T[3] = _mm256_setzero_si256();                                                   \
     for (size_t u = part->run; u < part->run + part->runs; u++) {                                                       \
         intptr_t k = -(intptr_t)part->nibbles;                                                                          \
         uintptr_t r;
@@ -104,6 +104,7 @@ static void tile_128(const uint8_t *weights, const RunPointer *runs, size_t stri
                          : [table] "r"(TABLE), [x0] "r"(END(0))
                          : CLOBBERED);
     }
+_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 32 * i, counts + 128 + 32 * i, is_first);
 #undef STEP
 }
@@ -120,6 +121,7 @@ static void tile_64(const uint8_t *weights, const RunPointer *runs, size_t strid
                          : [table] "r"(TABLE), [x0] "r"(END(0)), [x1] "r"(END(1))
                          : CLOBBERED);
     }
+_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) {
         uint16_t *first = counts + i / 2 * 128 + i % 2 * 32;
         put_fields(S[i], T[i], first, first + 64, is_first);
@@ -139,6 +141,7 @@ static void tile_32(const uint8_t *weights, const RunPointer *runs, size_t strid
                          : [table] "r"(TABLE), [x0] "r"(END(0)), [x1] "r"(END(1)), [x2] "r"(END(2)), [x3] "r"(END(3))
                          : CLOBBERED);
     }
+_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 64 * i, counts + 64 * i + 32, is_first);
 #undef STEP
 }
@@ -156,6 +159,7 @@ static void tile_16(const uint8_t *weights, const RunPointer *runs, size_t strid
                            [x4] "r"(END(4)), [x5] "r"(END(5)), [x6] "r"(END(6)), [x7] "r"(END(7))
                          : CLOBBERED);
     }
+_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) put_halves(S[i], T[i], counts + 64 * i, is_first);
 #undef STEP
 }

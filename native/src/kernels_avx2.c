@@ -10,6 +10,7 @@ typedef __m256 floats;
 static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
                      const float *weight, float *tile) {
     floats left[TILE_ROWS], right[TILE_ROWS];
+#pragma GCC unroll 6 /* or the sums would not stay in registers */
     for (int r = 0; r < TILE_ROWS; r++) left[r] = right[r] = _mm256_setzero_ps();
     for (size_t u = 0; u < runs; u++) {
         const float *x0 = rows[0] + offsets[u], *x1 = rows[1] + offsets[u], *x2 = rows[2] + offsets[u];
@@ -26,6 +27,7 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
 #undef ROW
         }
     }
+#pragma GCC unroll 6
     for (int r = 0; r < TILE_ROWS; r++) {
         _mm256_store_ps(tile + r * TILE_COLUMNS, left[r]);
         _mm256_store_ps(tile + r * TILE_COLUMNS + 8, right[r]);

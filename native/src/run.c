@@ -1,5 +1,5 @@
 /* Images through the net, one after another. */
-#include <string.h>
+#include <time.h>
 
 #include "kernels.h"
 #include "net.h"
@@ -22,18 +22,39 @@ static void transpose(const float *from, size_t rows, size_t columns, float *to)
 /* Whether an image looks the same in both layouts. */
 static bool is_flat(const Value *v) { return v->channels == 1 || pixels_of(v) == 1; }
 
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void run_and_time(const Run *run, double *step_seconds) {
+    double before = seconds();
+    for (size_t s = 0; s < run->net->n_steps; s++) {
+        run->net->steps[s]->run(run->net->steps[s], run);
+        const double after = seconds();
+        step_seconds[s] += after - before;
+        before = after;
+    }
+}
+
+size_t onebit_steps(const onebit_net *net) { return net->n_steps; }
+
 onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch, onebit_layout layout,
-                         float *outputs) {
+                         float *outputs, double *step_seconds) {
     if (!net->is_finished) return ONEBIT_INVALID;
     const Value *in = &net->values[INPUT], *out = &net->values[net->output];
-    const bool in_place = layout == ONEBIT_NHWC || is_flat(in), out_place = is_flat(out);
+    const bool in_place = layout == ONEBIT_NHWC || is_flat(in), out_place = layout == ONEBIT_NHWC || is_flat(out);
     Run run = {.net = net, .values = workspace};
     run.scratch = run.values + round_up(net->value_bytes, 64);
     for (size_t i = 0; i < batch; i++) {
         run.input = in_place ? images : NULL;
         run.output = out_place ? outputs : NULL;
         if (!in_place) transpose(images, (size_t)in->channels, pixels_of(in), numbers(&run, INPUT));
-        for (size_t s = 0; s < net->n_steps; s++) net->steps[s]->run(net->steps[s], &run);
+        if (step_seconds)
+            run_and_time(&run, step_seconds);
+        else
+            for (size_t s = 0; s < net->n_steps; s++) net->steps[s]->run(net->steps[s], &run);
         if (!out_place) transpose(numbers(&run, net->output), pixels_of(out), (size_t)out->channels, outputs);
         images += in->bytes / sizeof *images;
         outputs += out->bytes / sizeof *outputs;

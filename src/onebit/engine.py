@@ -31,14 +31,30 @@ class Engine:
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net.
 
-        Images that lie in memory as (N, height, width, channels), such as `pictures.transpose(0, 3, 1, 2)`, are taken
-        as they lie; other layouts than these two are copied first.
+        Images that lie in memory as (N, height, width, channels), such as `pictures.transpose(0, 3, 1, 2)`, are taken as
+        they lie, and outputs that are images lie so, too. Other layouts than these two are copied first.
         """
+        return self._run(x, None)
+
+    def step_seconds(self, x: Floats) -> list[float]:
+        """The time that each step of `info()["steps"]` takes for this batch."""
+        seconds = np.zeros(self._net.steps)
+        self._run(x, seconds)
+        return [float(time) for time in seconds]
+
+    def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images = checked_input(x, self.model)
         by_pixels = images.transpose(0, 2, 3, 1)
-        is_nhwc = by_pixels.flags.c_contiguous
-        outputs = np.empty((len(images), *self._output_shape), np.float32)
-        self._net.run(by_pixels if is_nhwc else np.ascontiguousarray(images), is_nhwc, outputs)
+        shape = self._output_shape
+        if by_pixels.flags.c_contiguous and len(shape) == 3:
+            outputs = np.empty((len(images), shape[1], shape[2], shape[0]), np.float32)
+            self._net.run(by_pixels, True, outputs, seconds)
+            return outputs.transpose(0, 3, 1, 2)
+        outputs = np.empty((len(images), *shape), np.float32)
+        if by_pixels.flags.c_contiguous:
+            self._net.run(by_pixels, True, outputs, seconds)
+        else:
+            self._net.run(np.ascontiguousarray(images), False, outputs, seconds)
         return outputs
 
     def info(self) -> dict[str, Any]:

@@ -139,6 +139,8 @@ class _Fusing:
 
         Stages: 0 affine, 1 first activation, 2 residual, 3 second activation, 4 nothing.
         """
+        if node.name in self.taken:
+            return -1
         if node.op == "affine" and stage == 0:
             return 0
         if self.values[current].kind != "float" and tail.scale is None:
