@@ -2,6 +2,7 @@
 #include "output_avx2.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 typedef __m256 floats;
 
@@ -40,35 +41,39 @@ INLINE floats number_at(const Pixels *pixels, size_t row, int32_t n, Source sour
     return _mm256_fnmadd_ps(_mm256_set1_ps(2), _mm256_cvtepi32_ps(counts), _mm256_loadu_ps(pixels->offsets[row] + n));
 }
 
-INLINE void finish(const Output *o, const Pixels *pixels, Source source, unsigned parts) {
-    const size_t row_bytes = words_of(o->channels) * 8;
-    const int32_t whole = pixels->channels / 8 * 8;
-    const bool has_rest = whole < pixels->channels || (parts & MAKES_BITS && o->channels % 64);
-    for (size_t row = 0; row < pixels->count; row++) {
-        const size_t pixel = pixels->first + row, at = pixel * (size_t)o->channels + (size_t)pixels->first_channel;
-        uint8_t *bits = parts & MAKES_BITS ? pixels->bits + pixel * row_bytes + pixels->first_channel / 8 : NULL;
+INLINE void finish(const Output *output, const Pixels *pixels, Source source, unsigned parts) {
+    const Output o = *output; /* copies, which no store of a byte can change: the compiler keeps them in registers */
+    const Pixels p = *pixels;
+    const size_t row_bytes = words_of(o.channels) * 8, last_word = row_bytes - 8;
+    const int32_t whole = p.channels / 8 * 8, first_byte = p.first_channel / 8;
+    /* What is left of the last word of bits is 0: the block in which it begins sees to it. */
+    const bool clears = last_word * 8 >= (size_t)p.first_channel && last_word * 8 < (size_t)(p.first_channel + p.channels);
+    for (size_t row = 0; row < p.count; row++) {
+        const size_t pixel = p.first + row, at = pixel * (size_t)o.channels + (size_t)p.first_channel;
+        uint8_t *bits = parts & MAKES_BITS ? p.bits + pixel * row_bytes : NULL;
+        if (bits && clears) memset(bits + last_word, 0, 8);
         for (int32_t n = 0; n < whole; n += 8) {
-            const int32_t c = pixels->first_channel + n;
-            floats v = number_at(pixels, row, n, source);
+            const int32_t c = p.first_channel + n;
+            floats v = number_at(&p, row, n, source);
             if (parts & MAKES_SUMS) {
-                const __m256i sums = source == SUMS_IN ? _mm256_loadu_si256((const __m256i *)(pixels->sums + row * pixels->stride + n)) : _mm256_cvtps_epi32(v);
-                _mm256_storeu_si256((__m256i *)(pixels->sum_numbers + at + n), sums);
+                const __m256i sums = source == SUMS_IN ? _mm256_loadu_si256((const __m256i *)(p.sums + row * p.stride + n)) : _mm256_cvtps_epi32(v);
+                _mm256_storeu_si256((__m256i *)(p.sum_numbers + at + n), sums);
             }
-            if (parts & AFFINE) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(o->scale + c), _mm256_loadu_ps(o->shift + c));
-            v = activated(v, o->first_slope, c, o->first_low, o->first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
-            if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(pixels->residual + at + n));
-            v = activated(v, o->second_slope, c, o->second_low, o->second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);
-            if (parts & NUMBERS) _mm256_storeu_ps(pixels->float_numbers + at + n, v);
+            if (parts & AFFINE) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(o.scale + c), _mm256_loadu_ps(o.shift + c));
+            v = activated(v, o.first_slope, c, o.first_low, o.first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
+            if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p.residual + at + n));
+            v = activated(v, o.second_slope, c, o.second_low, o.second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);
+            if (parts & NUMBERS) _mm256_storeu_ps(p.float_numbers + at + n, v);
             if (parts & MAKES_BITS) {
                 floats threshold = _mm256_setzero_ps();
                 if (parts & THRESHOLDS) {
-                    v = _mm256_xor_ps(v, _mm256_loadu_ps((const float *)(o->flips + c)));
-                    threshold = _mm256_loadu_ps(o->thresholds + c);
+                    v = _mm256_xor_ps(v, _mm256_loadu_ps((const float *)(o.flips + c)));
+                    threshold = _mm256_loadu_ps(o.thresholds + c);
                 }
-                bits[n / 8] = (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(v, threshold, _CMP_GE_OQ));
+                bits[first_byte + n / 8] = (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(v, threshold, _CMP_GE_OQ));
             }
         }
-        if (has_rest) finish_row_scalar(o, pixels, row, whole, pixels->channels);
+        if (whole < p.channels) finish_row_scalar(output, pixels, row, whole, p.channels);
     }
 }
 
