@@ -49,7 +49,11 @@ public:
     Output(int32_t channels, Floats scale, Floats shift, std::tuple<Floats, float, float> first, int32_t residual,
            std::tuple<Floats, float, float> second, int32_t numbers_to, int32_t bits_to, Floats thresholds,
            std::optional<Array<uint8_t>> at_most)
-        : scale_(scale), shift_(shift), first_(std::get<0>(first)), second_(std::get<0>(second)), thresholds_(thresholds),
+        : scale_(scale),
+          shift_(shift),
+          first_(std::get<0>(first)),
+          second_(std::get<0>(second)),
+          thresholds_(thresholds),
           at_most_(at_most) {
         given = {channels,
                  checked(scale_, channels),
@@ -99,12 +103,19 @@ public:
         const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
         check(onebit_add_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
     }
-    void pointwise(int32_t input, const Output &output) { check(onebit_add_pointwise(net_.get(), input, &output.given)); }
-    void pool(int32_t input, int32_t output, Pair kernel, Pair stride, Pair dilation, Sides padding, int pool) {
-        const onebit_window window = window_of(kernel, stride, dilation, padding, 1);
-        check(onebit_add_pool(net_.get(), input, output, &window, static_cast<onebit_pool>(pool)));
+    void pointwise(int32_t input, const Output &output) {
+        check(onebit_add_pointwise(net_.get(), input, &output.given));
     }
-    void adaptive_mean(int32_t input, int32_t output) { check(onebit_add_adaptive_mean(net_.get(), input, output)); }
+    void pool(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int pool, Pair sizes,
+              const Output &output) {
+        const onebit_window window = window_of(kernel, stride, dilation, padding, 1);
+        const int32_t made[2] = {std::get<0>(sizes), std::get<1>(sizes)};
+        check(onebit_add_pool(net_.get(), input, &window, static_cast<onebit_pool>(pool), made, &output.given));
+    }
+    void adaptive_mean(int32_t input, Pair sizes, const Output &output) {
+        const int32_t made[2] = {std::get<0>(sizes), std::get<1>(sizes)};
+        check(onebit_add_adaptive_mean(net_.get(), input, made, &output.given));
+    }
     void binary(int32_t left, int32_t right, int32_t output, int binary) {
         check(onebit_add_binary(net_.get(), left, right, output, static_cast<onebit_binary>(binary)));
     }
@@ -131,11 +142,12 @@ public:
     void finish(int32_t output) {
         check(onebit_net_finish(net_.get(), output));
         output_ = static_cast<size_t>(output);
-        free_.push_back(new_workspace()); // so that a first run allocates nothing
+        free_.push_back(new_workspace());  // so that a first run allocates nothing
     }
 
     void run(nb::ndarray<const float, nb::numpy, nb::c_contig, nb::ndim<4>> images, bool is_nhwc,
-             nb::ndarray<float, nb::numpy, nb::c_contig> outputs, std::optional<nb::ndarray<double, nb::numpy, nb::c_contig>> step_seconds) {
+             nb::ndarray<float, nb::numpy, nb::c_contig> outputs,
+             std::optional<nb::ndarray<double, nb::numpy, nb::c_contig>> step_seconds) {
         if (free_.empty() && !workspaces_) throw std::runtime_error("the net is not finished");
         const size_t batch = images.shape(0);
         if (images.size() != batch * sizes_[0] || outputs.size() != batch * sizes_[output_])
@@ -145,8 +157,8 @@ public:
         double *const seconds = step_seconds ? step_seconds->data() : nullptr;
         nb::gil_scoped_release release;
         Workspace workspace = take_workspace();
-        const onebit_status status =
-            onebit_run(net_.get(), workspace.get(), images.data(), batch, is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW, outputs.data(), seconds);
+        const onebit_status status = onebit_run(net_.get(), workspace.get(), images.data(), batch,
+                                                is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW, outputs.data(), seconds);
         const std::lock_guard<std::mutex> lock(mutex_);
         free_.push_back(std::move(workspace));
         if (status != ONEBIT_OK) throw std::runtime_error("the net could not be run");
@@ -183,26 +195,27 @@ private:
     std::vector<Workspace> free_;
 };
 
-} // namespace
+}  // namespace
 
 NB_MODULE(_native, m) {
     m.doc() = "The engine of onebit. Use it through onebit.load.";
     m.def("has_isa", [](const std::string &isa) { return onebit_has_isa(isa.c_str()) != 0; });
     nb::class_<Output>(m, "Output")
-        .def(nb::init<int32_t, Floats, Floats, std::tuple<Floats, float, float>, int32_t, std::tuple<Floats, float, float>, int32_t,
-                      int32_t, Floats, std::optional<Array<uint8_t>>>(),
-             nb::kw_only(), "channels"_a, "scale"_a.none(), "shift"_a.none(), "first"_a, "residual"_a, "second"_a, "numbers_to"_a,
-             "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none());
+        .def(nb::init<int32_t, Floats, Floats, std::tuple<Floats, float, float>, int32_t,
+                      std::tuple<Floats, float, float>, int32_t, int32_t, Floats, std::optional<Array<uint8_t>>>(),
+             nb::kw_only(), "channels"_a, "scale"_a.none(), "shift"_a.none(), "first"_a, "residual"_a, "second"_a,
+             "numbers_to"_a, "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none());
     nb::class_<Net>(m, "Net")
         .def(nb::init<const std::string &>(), "isa"_a)
         .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a)
-        .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a, "outputs"_a,
-             "signs"_a, "output"_a)
-        .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a, "outputs"_a,
-             "weight"_a, "output"_a)
+        .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
+             "outputs"_a, "signs"_a, "output"_a)
+        .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
+             "outputs"_a, "weight"_a, "output"_a)
         .def("pointwise", &Net::pointwise, "input"_a, "output"_a)
-        .def("pool", &Net::pool, "input"_a, "output"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "pool"_a)
-        .def("adaptive_mean", &Net::adaptive_mean, "input"_a, "output"_a)
+        .def("pool", &Net::pool, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "pool"_a, "sizes"_a,
+             "output"_a)
+        .def("adaptive_mean", &Net::adaptive_mean, "input"_a, "sizes"_a, "output"_a)
         .def("binary", &Net::binary, "left"_a, "right"_a, "output"_a, "binary"_a)
         .def("unary", &Net::unary, "input"_a, "output"_a, "unary"_a)
         .def("quantize", &Net::quantize, "input"_a, "output"_a, "per_unit"_a, "low"_a, "high"_a)

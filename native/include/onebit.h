@@ -73,9 +73,12 @@ onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_win
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *output);
 
 typedef enum { ONEBIT_MAX = 0, ONEBIT_MEAN = 1, ONEBIT_MEAN_PADDED = 2 } onebit_pool;
-onebit_status onebit_add_pool(onebit_net *net, int32_t input, int32_t output, const onebit_window *window,
-                              onebit_pool pool);
-onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, int32_t output);
+/* sizes: rows and columns of windows; the last window may reach beyond the padding. */
+onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_window *window, onebit_pool pool,
+                              const int32_t sizes[2], const onebit_output *output);
+/* The means of sizes[0] x sizes[1] parts of the image. */
+onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, const int32_t sizes[2],
+                                       const onebit_output *output);
 
 typedef enum { ONEBIT_ADD = 0, ONEBIT_MULTIPLY = 1 } onebit_binary;
 /* Sides of 1 are repeated. */

@@ -33,7 +33,8 @@ static void take_group(const uint64_t *bits, int32_t channels, int32_t first, co
 
 static void run_block(const BconvStep *it, const Kernels *kernels, int group, const void *prepared, Block *block,
                       Pixels *pixels) {
-    uint16_t counts[(BLOCK_PIXELS + 16) * MAX_BLOCK_WIDTH] __attribute__((aligned(64))); /* kernels may write rows too many */
+    uint16_t counts[(BLOCK_PIXELS + 16) * MAX_BLOCK_WIDTH]
+        __attribute__((aligned(64))); /* kernels may write rows too many */
     const float *offsets[BLOCK_PIXELS];
     const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
     const int32_t left = it->conv.outputs - block->first_channel;
@@ -116,8 +117,14 @@ onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_wi
     it->step.run = run_bconv2d;
     it->input = input;
     it->groups = window->groups;
-    it->conv = (Bconv2d){image->channels / window->groups, image->height, image->width, outputs / window->groups,
-                         sizes[0], sizes[1], *window, reach_of(window, sizes)};
+    it->conv = (Bconv2d){image->channels / window->groups,
+                         image->height,
+                         image->width,
+                         outputs / window->groups,
+                         sizes[0],
+                         sizes[1],
+                         *window,
+                         reach_of(window, sizes)};
     if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
     onebit_status status = check_output(net, wanted, outputs, sizes, true, &it->output);
     if (!status) status = fill_step(net, it, signs);

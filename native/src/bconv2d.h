@@ -26,7 +26,8 @@ typedef struct {
 typedef struct {
     const void *packed;
     int32_t first_channel, width; /* of the outputs; `width` is what block_width said */
-    size_t first_pixel, pixels;   /* counts of pixels[r], at r * width; an odd last pixel may be followed by another row */
+    size_t first_pixel,
+        pixels; /* counts of pixels[r], at r * width; an odd last pixel may be followed by another row */
 } Block;
 
 static inline size_t taps_of(const Bconv2d *conv) {

@@ -19,8 +19,8 @@ typedef __m256i vector;
 /* TABLE[a][w], for a = first nibble | second nibble << 4. */
 #define ONES(n) (((n) & 1) + ((n) >> 1 & 1) + ((n) >> 2 & 1) + ((n) >> 3 & 1))
 #define ENTRY(a, w) (ONES(((a) & 15) ^ (w)) | ONES(((a) >> 4) ^ (w)) << 4)
-#define ROW(a)                                                                                                          \
-    {ENTRY(a, 0), ENTRY(a, 1), ENTRY(a, 2),  ENTRY(a, 3),  ENTRY(a, 4),  ENTRY(a, 5),  ENTRY(a, 6),  ENTRY(a, 7),         \
+#define ROW(a)                                                                                                    \
+    {ENTRY(a, 0), ENTRY(a, 1), ENTRY(a, 2),  ENTRY(a, 3),  ENTRY(a, 4),  ENTRY(a, 5),  ENTRY(a, 6),  ENTRY(a, 7), \
      ENTRY(a, 8), ENTRY(a, 9), ENTRY(a, 10), ENTRY(a, 11), ENTRY(a, 12), ENTRY(a, 13), ENTRY(a, 14), ENTRY(a, 15)}
 #define ROWS4(a) ROW(a), ROW(a + 1), ROW(a + 2), ROW(a + 3)
 #define ROWS16(a) ROWS4(a), ROWS4(a + 4), ROWS4(a + 8), ROWS4(a + 12)
@@ -65,115 +65,147 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
 }
 
 /* The inner loops are in assembly: what the compiler makes of intrinsics here is a fifth slower, for moves between
-   registers that it does not need. ymm8 to ymm11 are the sums of three look-ups, ymm12 and ymm13 rows of the table, ymm14
-   places, ymm15 what was looked up; %[k] counts up to 0, so the pointers are to the ends. */
-#define TABLE_ROW(x, q, row) "movzwl 2*" #q "(%[" #x "],%[k],2), %k[r]\n vbroadcasti128 (%[table],%[r]), %%" #row "\n"
-#define TABLE_ROWS(x, y, q, row)                                                                                        \
-    "movzwl 2*" #q "(%[" #x "],%[k],2), %k[r]\n vmovdqa (%[table],%[r]), %%x" #row "\n"                                  \
-    "movzwl 2*" #q "(%[" #y "],%[k],2), %k[r]\n vinserti128 $1, (%[table],%[r]), %%y" #row ", %%y" #row "\n"
-#define LOOK(places, row, sum) "vpshufb " places ", %%" #row ", %%" #sum "\n"
-#define LOOK_AND_ADD(places, row, sum) "vpshufb " places ", %%" #row ", %%ymm15\n vpaddb %%ymm15, %%" #sum ", %%" #sum "\n"
-#define ADD_TO_S_AND_T(sum, i)                                                                                          \
-    "vpaddb %%" #sum ", %[S" #i "], %[S" #i "]\n vpsrlw $4, %%" #sum ", %%" #sum "\n vpaddb %%" #sum ", %[T" #i "], %[T" #i "]\n"
-#define LOOP(first, next1, next2, bytes)                                                                                \
-    ".p2align 5\n1:\n" first next1 next2 ADD_TO_S_AND_T(ymm8, 0) ADD_TO_S_AND_T(ymm9, 1) ADD_TO_S_AND_T(ymm10, 2)         \
-        ADD_TO_S_AND_T(ymm11, 3) "add $3*" #bytes ", %[weights]\n add $3, %[k]\n jnz 1b\n"
-#define SUMS_IN_REGISTERS                                                                                               \
-    [S0] "+x"(S[0]), [S1] "+x"(S[1]), [S2] "+x"(S[2]), [S3] "+x"(S[3]), [T0] "+x"(T[0]), [T1] "+x"(T[1]), [T2] "+x"(T[2]), [T3] "+x"(T[3])
+   registers that are not needed. A loop looks up three nibbles (q = 0, 1, 2) in each round:
+       ymm8 to ymm11   sums of three look-ups, of the four vectors of a tile
+       ymm12, ymm13    rows of the table
+       ymm14           nibbles of kernels
+       ymm15           what was looked up
+       k               counts up to 0, so pointers are to the ends of what they read */
+/* clang-format off */
+#define TABLE_ROW(x, q, row)                                                                                           \
+    "movzwl 2*" #q "(%[" #x "],%[k],2), %k[r]\n"                                                                       \
+    "vbroadcasti128 (%[table],%[r]), %%" #row "\n"
+#define TABLE_ROWS(x, y, q, row) /* one in each half */                                                                \
+    "movzwl 2*" #q "(%[" #x "],%[k],2), %k[r]\n"                                                                       \
+    "vmovdqa (%[table],%[r]), %%x" #row "\n"                                                                           \
+    "movzwl 2*" #q "(%[" #y "],%[k],2), %k[r]\n"                                                                       \
+    "vinserti128 $1, (%[table],%[r]), %%y" #row ", %%y" #row "\n"
+#define LOOK(nibbles, row, sum)                                                                                        \
+    "vpshufb " nibbles ", %%" #row ", %%" #sum "\n"
+#define LOOK_AND_ADD(nibbles, row, sum)                                                                                \
+    "vpshufb " nibbles ", %%" #row ", %%ymm15\n"                                                                       \
+    "vpaddb %%ymm15, %%" #sum ", %%" #sum "\n"
+#define ADD_TO_S_AND_T(sum, i)                                                                                         \
+    "vpaddb %%" #sum ", %[S" #i "], %[S" #i "]\n"                                                                      \
+    "vpsrlw $4, %%" #sum ", %%" #sum "\n"                                                                              \
+    "vpaddb %%" #sum ", %[T" #i "], %[T" #i "]\n"
+#define LOOP(ROUND, bytes)                                                                                             \
+    ".p2align 5\n1:\n"                                                                                                 \
+    ROUND(LOOK, 0) ROUND(LOOK_AND_ADD, 1) ROUND(LOOK_AND_ADD, 2)                                                       \
+    ADD_TO_S_AND_T(ymm8, 0) ADD_TO_S_AND_T(ymm9, 1) ADD_TO_S_AND_T(ymm10, 2) ADD_TO_S_AND_T(ymm11, 3)                  \
+    "add $3*" #bytes ", %[weights]\n"                                                                                  \
+    "add $3, %[k]\n"                                                                                                   \
+    "jnz 1b\n"
+#define CHANGED                                                                                                        \
+    [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r),                                                                \
+    [S0] "+x"(S[0]), [S1] "+x"(S[1]), [S2] "+x"(S[2]), [S3] "+x"(S[3]),                                                \
+    [T0] "+x"(T[0]), [T1] "+x"(T[1]), [T2] "+x"(T[2]), [T3] "+x"(T[3])
 #define CLOBBERED "memory", "cc", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15"
 
-/* Nibbles of a pair, from the end of a part on. */
-#define END(pair) (runs[(pair) * stride + u] + part->first + part->nibbles)
-
-#define BEGIN_TILE                                                                                                      \
-    vector S[4], T[4];                                                                                                  \
-    S[0] = S[1] = S[2] = S[3] = T[0] = T[1] = T[2] = T[3] = _mm256_setzero_si256();                                                   \
-    for (size_t u = part->run; u < part->run + part->runs; u++) {                                                       \
-        intptr_t k = -(intptr_t)part->nibbles;                                                                          \
-        uintptr_t r;
-
-/* 128 channels of one pair. */
-static void tile_128(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, uint16_t *counts, bool is_first) {
-#define STEP(look, q)                                                                                                   \
-    TABLE_ROW(x0, q, ymm12)                                                                                             \
-    look("128*" #q "(%[weights])", ymm12, ymm8) look("128*" #q "+32(%[weights])", ymm12, ymm9)                           \
+/* 128 channels of one pair; nibbles straight from memory. */
+#define ROUND_128(look, q)                                                                                             \
+    TABLE_ROW(x0, q, ymm12)                                                                                            \
+    look("128*" #q "(%[weights])", ymm12, ymm8) look("128*" #q "+32(%[weights])", ymm12, ymm9)                         \
     look("128*" #q "+64(%[weights])", ymm12, ymm10) look("128*" #q "+96(%[weights])", ymm12, ymm11)
-    BEGIN_TILE
-        __asm__ volatile(LOOP(STEP(LOOK, 0), STEP(LOOK_AND_ADD, 1), STEP(LOOK_AND_ADD, 2), 128)
-                         : [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r), SUMS_IN_REGISTERS
-                         : [table] "r"(TABLE), [x0] "r"(END(0))
-                         : CLOBBERED);
-    }
-_Pragma("GCC unroll 4")
-    for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 32 * i, counts + 128 + 32 * i, is_first);
-#undef STEP
-}
 
 /* 64 channels of two pairs. */
-static void tile_64(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, uint16_t *counts, bool is_first) {
-#define STEP(look, q)                                                                                                   \
-    TABLE_ROW(x0, q, ymm12) TABLE_ROW(x1, q, ymm13)                                                                     \
-    "vmovdqa 64*" #q "(%[weights]), %%ymm14\n" look("%%ymm14", ymm12, ymm8) look("%%ymm14", ymm13, ymm10)                \
+#define ROUND_64(look, q)                                                                                              \
+    TABLE_ROW(x0, q, ymm12) TABLE_ROW(x1, q, ymm13)                                                                    \
+    "vmovdqa 64*" #q "(%[weights]), %%ymm14\n" look("%%ymm14", ymm12, ymm8) look("%%ymm14", ymm13, ymm10)              \
     "vmovdqa 64*" #q "+32(%[weights]), %%ymm14\n" look("%%ymm14", ymm12, ymm9) look("%%ymm14", ymm13, ymm11)
-    BEGIN_TILE
-        __asm__ volatile(LOOP(STEP(LOOK, 0), STEP(LOOK_AND_ADD, 1), STEP(LOOK_AND_ADD, 2), 64)
-                         : [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r), SUMS_IN_REGISTERS
-                         : [table] "r"(TABLE), [x0] "r"(END(0)), [x1] "r"(END(1))
-                         : CLOBBERED);
+
+/* 32 channels of four pairs. */
+#define ROUND_32(look, q)                                                                                              \
+    "vmovdqa 32*" #q "(%[weights]), %%ymm14\n"                                                                         \
+    TABLE_ROW(x0, q, ymm12) look("%%ymm14", ymm12, ymm8) TABLE_ROW(x1, q, ymm13) look("%%ymm14", ymm13, ymm9)          \
+    TABLE_ROW(x2, q, ymm12) look("%%ymm14", ymm12, ymm10) TABLE_ROW(x3, q, ymm13) look("%%ymm14", ymm13, ymm11)
+
+/* 16 channels of eight pairs, two in each vector. */
+#define ROUND_16(look, q)                                                                                              \
+    "vbroadcasti128 16*" #q "(%[weights]), %%ymm14\n"                                                                  \
+    TABLE_ROWS(x0, x1, q, mm12) look("%%ymm14", ymm12, ymm8) TABLE_ROWS(x2, x3, q, mm13) look("%%ymm14", ymm13, ymm9)  \
+    TABLE_ROWS(x4, x5, q, mm12) look("%%ymm14", ymm12, ymm10) TABLE_ROWS(x6, x7, q, mm13) look("%%ymm14", ymm13, ymm11)
+/* clang-format on */
+
+#define ZEROS {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()}
+#define EACH_RUN                \
+    size_t u = part->run;       \
+    u < part->run + part->runs; \
+    u++
+/* Behind the last nibble of a pair in run u of the part. */
+#define END(pair) "r"(runs[(pair) * stride + u] + part->first + part->nibbles)
+
+/* A tile: counts of `part` of the window, for some pairs from `runs` on ([pair][stride]), added to what was counted before.
+   Counts are [pixel][channel]. */
+typedef void Tile(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
+                  uint16_t *counts);
+
+static void tile_128(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
+                     uint16_t *counts) {
+    vector S[4] = ZEROS, T[4] = ZEROS;
+    for (EACH_RUN) {
+        intptr_t k = -(intptr_t)part->nibbles;
+        uintptr_t r;
+        __asm__ volatile(LOOP(ROUND_128, 128) : CHANGED : [table] "r"(TABLE), [x0] END(0) : CLOBBERED);
     }
-_Pragma("GCC unroll 4")
+    for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 32 * i, counts + 128 + 32 * i, is_first);
+}
+
+static void tile_64(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
+                    uint16_t *counts) {
+    vector S[4] = ZEROS, T[4] = ZEROS;
+    for (EACH_RUN) {
+        intptr_t k = -(intptr_t)part->nibbles;
+        uintptr_t r;
+        __asm__ volatile(LOOP(ROUND_64, 64) : CHANGED : [table] "r"(TABLE), [x0] END(0), [x1] END(1) : CLOBBERED);
+    }
     for (int i = 0; i < 4; i++) {
         uint16_t *first = counts + i / 2 * 128 + i % 2 * 32;
         put_fields(S[i], T[i], first, first + 64, is_first);
     }
-#undef STEP
 }
 
-/* 32 channels of four pairs. */
-static void tile_32(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, uint16_t *counts, bool is_first) {
-#define STEP(look, q)                                                                                                   \
-    "vmovdqa 32*" #q "(%[weights]), %%ymm14\n"                                                                           \
-    TABLE_ROW(x0, q, ymm12) look("%%ymm14", ymm12, ymm8) TABLE_ROW(x1, q, ymm13) look("%%ymm14", ymm13, ymm9)            \
-    TABLE_ROW(x2, q, ymm12) look("%%ymm14", ymm12, ymm10) TABLE_ROW(x3, q, ymm13) look("%%ymm14", ymm13, ymm11)
-    BEGIN_TILE
-        __asm__ volatile(LOOP(STEP(LOOK, 0), STEP(LOOK_AND_ADD, 1), STEP(LOOK_AND_ADD, 2), 32)
-                         : [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r), SUMS_IN_REGISTERS
-                         : [table] "r"(TABLE), [x0] "r"(END(0)), [x1] "r"(END(1)), [x2] "r"(END(2)), [x3] "r"(END(3))
+static void tile_32(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
+                    uint16_t *counts) {
+    vector S[4] = ZEROS, T[4] = ZEROS;
+    for (EACH_RUN) {
+        intptr_t k = -(intptr_t)part->nibbles;
+        uintptr_t r;
+        __asm__ volatile(LOOP(ROUND_32, 32)
+                         : CHANGED
+                         : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3)
                          : CLOBBERED);
     }
-_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 64 * i, counts + 64 * i + 32, is_first);
-#undef STEP
 }
 
-/* 16 channels of eight pairs, two in each vector. */
-static void tile_16(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, uint16_t *counts, bool is_first) {
-#define STEP(look, q)                                                                                                   \
-    "vbroadcasti128 16*" #q "(%[weights]), %%ymm14\n"                                                                    \
-    TABLE_ROWS(x0, x1, q, mm12) look("%%ymm14", ymm12, ymm8) TABLE_ROWS(x2, x3, q, mm13) look("%%ymm14", ymm13, ymm9)    \
-    TABLE_ROWS(x4, x5, q, mm12) look("%%ymm14", ymm12, ymm10) TABLE_ROWS(x6, x7, q, mm13) look("%%ymm14", ymm13, ymm11)
-    BEGIN_TILE
-        __asm__ volatile(LOOP(STEP(LOOK, 0), STEP(LOOK_AND_ADD, 1), STEP(LOOK_AND_ADD, 2), 16)
-                         : [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r), SUMS_IN_REGISTERS
-                         : [table] "r"(TABLE), [x0] "r"(END(0)), [x1] "r"(END(1)), [x2] "r"(END(2)), [x3] "r"(END(3)),
-                           [x4] "r"(END(4)), [x5] "r"(END(5)), [x6] "r"(END(6)), [x7] "r"(END(7))
+static void tile_16(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
+                    uint16_t *counts) {
+    vector S[4] = ZEROS, T[4] = ZEROS;
+    for (EACH_RUN) {
+        intptr_t k = -(intptr_t)part->nibbles;
+        uintptr_t r;
+        __asm__ volatile(LOOP(ROUND_16, 16)
+                         : CHANGED
+                         : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3), [x4] END(4),
+                           [x5] END(5), [x6] END(6), [x7] END(7)
                          : CLOBBERED);
     }
-_Pragma("GCC unroll 4")
     for (int i = 0; i < 4; i++) put_halves(S[i], T[i], counts + 64 * i, is_first);
-#undef STEP
 }
 
 typedef struct {
     int32_t width; /* channels */
     size_t pairs;
-    void (*tile)(const uint8_t *, const RunPointer *, size_t, const Part *, uint16_t *, bool);
+    Tile *tile;
 } Shape;
 
 static const Shape SHAPES[] = {{128, 1, tile_128}, {64, 2, tile_64}, {32, 4, tile_32}, {16, 8, tile_16}};
 
 /* The widest tile that is not filled up with more than a quarter of nothing. */
-int32_t block_width_avx2(int32_t channels) { return channels > 96 ? 128 : channels > 48 ? 64 : channels > 16 ? 32 : 16; }
+int32_t block_width_avx2(int32_t channels) {
+    return channels > 96 ? 128 : channels > 48 ? 64 : channels > 16 ? 32 : 16;
+}
 
 /* Where channel n of a tile is among its bytes: the even bytes of a vector are the first half of its channels. */
 static size_t byte_of(int32_t n, int32_t width) {
@@ -217,9 +249,17 @@ void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, u
     const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * runs.count * runs.nibbles;
     const Shape *shape = SHAPES;
     while (shape->width != block->width) shape++;
+    const size_t tiles = (n_pairs + shape->pairs - 1) / shape->pairs;
+    const size_t lines = (NIBBLES_OF_PART * width / 64 + tiles - 1) / tiles;
     for (Part part = first_part(&runs); part.runs; part = next_part(&runs, part)) {
-        for (size_t pair = 0; pair < n_pairs; pair += shape->pairs)
-            shape->tile(weights, pairs + pair * runs.count, runs.count, &part, counts + 2 * pair * width, !part.run && !part.first);
-        weights += part.runs * part.nibbles * width;
+        const size_t bytes = part.runs * part.nibbles * width;
+        const char *next = (const char *)weights + bytes, *next_end = next + bytes;
+        for (size_t pair = 0; pair < n_pairs; pair += shape->pairs) {
+            /* The weights of the next part come from far: a tile's share of them is fetched while it is counted. */
+            for (size_t line = 0; line < lines && next < next_end; line++, next += 64) _mm_prefetch(next, _MM_HINT_T0);
+            shape->tile(weights, pairs + pair * runs.count, runs.count, &part, !part.run && !part.first,
+                        counts + 2 * pair * width);
+        }
+        weights += bytes;
     }
 }

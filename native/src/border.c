@@ -35,7 +35,8 @@ onebit_status make_border(onebit_net *net, const Bconv2d *conv, const int8_t *si
     const size_t kernel_taps = taps_of(conv), outputs = (size_t)conv->outputs;
     made->row_class = net_alloc(net, (size_t)conv->out_height * sizeof *made->row_class);
     made->column_class = net_alloc(net, (size_t)conv->out_width * sizeof *made->column_class);
-    int32_t *rows = malloc((size_t)conv->out_height * sizeof *rows), *columns = malloc((size_t)conv->out_width * sizeof *columns);
+    int32_t *rows = malloc((size_t)conv->out_height * sizeof *rows),
+            *columns = malloc((size_t)conv->out_width * sizeof *columns);
     int32_t *ones = malloc(outputs * kernel_taps * sizeof *ones); /* of each tap of each kernel */
     onebit_status status = ONEBIT_NO_MEMORY;
     if (!made->row_class || !made->column_class || !rows || !columns || !ones) goto done;

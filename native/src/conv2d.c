@@ -27,8 +27,8 @@ typedef struct {
 } ConvStep;
 
 /* Tiles of a block of pixels with one column of weights. */
-static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight,
-                      size_t first, size_t end, Pixels *pixels) {
+static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight, size_t first,
+                      size_t end, Pixels *pixels) {
     float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
     const ptrdiff_t pixel_step = (ptrdiff_t)it->channels * it->window.stride[1];
     const ptrdiff_t row_step = (ptrdiff_t)it->channels * it->padded.width * it->window.stride[0];
@@ -52,7 +52,8 @@ static void run_conv2d(const Step *step, const Run *run) {
     const ConvStep *it = (const ConvStep *)step;
     const float *image = numbers(run, it->input);
     if (it->pads) {
-        pad_with_zeros(image, it->height, it->width, (size_t)it->channels * sizeof *image, &it->window, it->padded, run->scratch);
+        pad_with_zeros(image, it->height, it->width, (size_t)it->channels * sizeof *image, &it->window, it->padded,
+                       run->scratch);
         image = (const float *)run->scratch;
     }
     const size_t all = (size_t)it->sizes[0] * (size_t)it->sizes[1];
@@ -81,7 +82,8 @@ static void pack_weight(const ConvStep *it, const float *weight) {
             for (size_t tap = 0; tap < taps; tap++) { /* runs one after another are all taps, planes inside */
                 const size_t group = n / outputs, column = n % outputs / TILE_COLUMNS;
                 float *tiles = it->weight + group * it->group_weights + column * it->column_weights;
-                tiles[(tap * planes + plane) * TILE_COLUMNS + n % outputs % TILE_COLUMNS] = weight[(n * planes + plane) * taps + tap];
+                tiles[(tap * planes + plane) * TILE_COLUMNS + n % outputs % TILE_COLUMNS] =
+                    weight[(n * planes + plane) * taps + tap];
             }
 }
 
@@ -110,19 +112,21 @@ onebit_status add_float_conv2d(onebit_net *net, int32_t input, const onebit_wind
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (ConvStep){.step = {run_conv2d, 0},
-                        .input = input,
-                        .channels = image->channels,
-                        .height = image->height,
-                        .width = image->width,
-                        .outputs = outputs,
-                        .groups = window->groups,
-                        .window = *window};
+                     .input = input,
+                     .channels = image->channels,
+                     .height = image->height,
+                     .width = image->width,
+                     .outputs = outputs,
+                     .groups = window->groups,
+                     .window = *window};
     onebit_status status = check_window(net, window, image, it->sizes);
     if (status) return status;
     it->padded = reach_of(window, it->sizes);
     it->pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3];
     if (!it->pads) it->padded = (PaddedSize){image->height, image->width};
-    if (it->pads) it->step.scratch_bytes = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels * sizeof(float);
+    if (it->pads)
+        it->step.scratch_bytes =
+            (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels * sizeof(float);
     if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
     status = check_output(net, wanted, outputs, it->sizes, image->kind == ONEBIT_LEVELS, &it->output);
     if (!status) status = fill_step(net, it, weight);

@@ -28,7 +28,7 @@ typedef struct {
 
 static inline PaddedSize reach_of(const onebit_window *window, const int32_t sizes[2]) {
     return (PaddedSize){(sizes[0] - 1) * window->stride[0] + window->dilation[0] * (window->kernel[0] - 1) + 1,
-                         (sizes[1] - 1) * window->stride[1] + window->dilation[1] * (window->kernel[1] - 1) + 1};
+                        (sizes[1] - 1) * window->stride[1] + window->dilation[1] * (window->kernel[1] - 1) + 1};
 }
 
 /* Copies an image of pixels of `pixel_bytes` into its padded place; bytes around it are 0. */

@@ -38,14 +38,15 @@ static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const fl
 static void run_depthwise(const Step *step, const Run *run) {
     const DepthwiseStep *it = (const DepthwiseStep *)step;
     const float *image = numbers(run, it->input);
-    float *sums = (float *)run->scratch;
-    Pixels pixels = {.floats = sums, .count = 1, .channels = it->channels};
+    float *sums = (float *)run->scratch; /* of a row of windows */
+    const size_t channels = (size_t)it->channels;
+    Pixels pixels = {.floats = sums, .stride = channels, .count = (size_t)it->sizes[1], .channels = it->channels};
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->sizes[0]; row++)
-        for (int32_t column = 0; column < it->sizes[1]; column++, pixels.first++) {
-            sum_window(it, run->net->kernels, image, row, column, sums);
-            run->net->kernels->finish(&it->output, &pixels);
-        }
+    for (int32_t row = 0; row < it->sizes[0]; row++, pixels.first += pixels.count) {
+        for (int32_t column = 0; column < it->sizes[1]; column++)
+            sum_window(it, run->net->kernels, image, row, column, sums + (size_t)column * channels);
+        run->net->kernels->finish(&it->output, &pixels);
+    }
 }
 
 onebit_status add_depthwise(onebit_net *net, int32_t input, const onebit_window *window, const float *weight,
@@ -54,17 +55,18 @@ onebit_status add_depthwise(onebit_net *net, int32_t input, const onebit_window 
     const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (DepthwiseStep){.step = {run_depthwise, channels * sizeof(float)},
-                           .input = input,
-                           .channels = image->channels,
-                           .height = image->height,
-                           .width = image->width,
-                           .window = *window,
-                           .weight = net_alloc(net, taps * channels * sizeof(float))};
+    *it = (DepthwiseStep){.step = {run_depthwise, 0},
+                          .input = input,
+                          .channels = image->channels,
+                          .height = image->height,
+                          .width = image->width,
+                          .window = *window,
+                          .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
     onebit_status status = check_window(net, window, image, it->sizes);
+    it->step.scratch_bytes = (size_t)it->sizes[1] * channels * sizeof(float);
     if (!status) status = check_output(net, wanted, image->channels, it->sizes, false, &it->output);
     return status ? status : add_step(net, &it->step);
 }

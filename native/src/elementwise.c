@@ -17,7 +17,8 @@ typedef struct {
 
 static size_t count_of(const Value *v) { return pixels_of(v) * (size_t)v->channels; }
 
-static ElementwiseStep *new_step(onebit_net *net, void (*run_it)(const Step *, const Run *), int32_t input, int32_t output) {
+static ElementwiseStep *new_step(onebit_net *net, void (*run_it)(const Step *, const Run *), int32_t input,
+                                 int32_t output) {
     ElementwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) {
         no_memory(net);
@@ -85,7 +86,8 @@ static void run_binary(const Step *step, const Run *run) {
     const float *left = numbers(run, it->input), *right = numbers(run, it->right);
     float *made = numbers(run, it->to);
     /* A side of 1 is repeated: its stride is 0. */
-#define STRIDES(v) {v->height > 1 ? (size_t)(v->width * v->channels) : 0, v->width > 1 ? (size_t)v->channels : 0, v->channels > 1}
+#define STRIDES(v) \
+    {v->height > 1 ? (size_t)(v->width * v->channels) : 0, v->width > 1 ? (size_t)v->channels : 0, v->channels > 1}
     const size_t a_by[3] = STRIDES(a), b_by[3] = STRIDES(b);
     for (size_t y = 0; y < (size_t)out->height; y++)
         for (size_t x = 0; x < (size_t)out->width; x++) {
@@ -97,7 +99,9 @@ static void run_binary(const Step *step, const Run *run) {
         }
 }
 
-static bool meets(int32_t a, int32_t b, int32_t made) { return (a == made || a == 1) && (b == made || b == 1) && (a == made || b == made); }
+static bool meets(int32_t a, int32_t b, int32_t made) {
+    return (a == made || a == 1) && (b == made || b == 1) && (a == made || b == made);
+}
 
 onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, int32_t output, onebit_binary binary) {
     const Value *a = readable(net, left, FLOATS), *b = a ? readable(net, right, FLOATS) : NULL;
@@ -179,8 +183,10 @@ static void run_quantize(const Step *step, const Run *run) {
     }
 }
 
-onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low, int32_t high) {
-    if (!(per_unit > 0) || low < -128 || low > 0 || high < 1 || high > 255) return invalid(net, "levels are out of bounds");
+onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low,
+                                  int32_t high) {
+    if (!(per_unit > 0) || low < -128 || low > 0 || high < 1 || high > 255)
+        return invalid(net, "levels are out of bounds");
     if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
     ElementwiseStep *it = new_step(net, run_quantize, input, output);
     if (!it) return ONEBIT_NO_MEMORY;

@@ -9,6 +9,12 @@
 /* Rows and columns of the tile that the float kernel makes at a time. */
 enum { TILE_ROWS = 6, TILE_COLUMNS = 16 };
 
+/* Pixels of a window, in rows. */
+typedef struct {
+    const float *first;
+    size_t rows, columns, row_step, column_step;
+} Taps;
+
 struct Kernels {
     const char *name;
 
@@ -27,10 +33,11 @@ struct Kernels {
     /* What becomes of a layer's numbers: see output.h. */
     void (*finish)(const Output *output, const Pixels *pixels);
 
-    /* y[i] = x[i] + y[i], y[i] = max(x[i], y[i]): of floats, i < count */
-    void (*add)(const float *x, float *y, size_t count);
-    void (*maximum)(const float *x, float *y, size_t count);
-    /* y[i] = x[i] * w[i] + y[i] */
+    /* Of the numbers of each channel in a window: the largest; or the sum over `divisor`. */
+    void (*maximum)(const Taps *taps, float *made, size_t channels);
+    void (*mean)(const Taps *taps, float divisor, float *made, size_t channels);
+
+    /* y[i] = x[i] * w[i] + y[i], for i < count */
     void (*multiply_add)(const float *x, const float *w, float *y, size_t count);
 };
 

@@ -17,11 +17,11 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
         const float *x3 = rows[3] + offsets[u], *x4 = rows[4] + offsets[u], *x5 = rows[5] + offsets[u];
         for (size_t k = 0; k < run_length; k++, weight += TILE_COLUMNS) {
             const floats w0 = _mm256_load_ps(weight), w1 = _mm256_load_ps(weight + 8);
-#define ROW(r, x)                                            \
-    {                                                        \
-        const floats v = _mm256_broadcast_ss(x + k);         \
-        left[r] = _mm256_fmadd_ps(v, w0, left[r]);           \
-        right[r] = _mm256_fmadd_ps(v, w1, right[r]);         \
+#define ROW(r, x)                                    \
+    {                                                \
+        const floats v = _mm256_broadcast_ss(x + k); \
+        left[r] = _mm256_fmadd_ps(v, w0, left[r]);   \
+        right[r] = _mm256_fmadd_ps(v, w1, right[r]); \
     }
             ROW(0, x0) ROW(1, x1) ROW(2, x2) ROW(3, x3) ROW(4, x4) ROW(5, x5)
 #undef ROW
@@ -34,26 +34,58 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
     }
 }
 
-static void add(const float *x, float *y, size_t count) {
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
-    kernels_scalar.add(x + i, y + i, count - i);
+/* max takes its second operand if one is NaN. */
+static inline floats larger(floats v, floats most) {
+    return _mm256_blendv_ps(_mm256_max_ps(v, most), v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-static void maximum(const float *x, float *y, size_t count) {
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        const floats a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(y + i);
-        const floats is_nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q); /* max takes its second operand if one is NaN */
-        _mm256_storeu_ps(y + i, _mm256_blendv_ps(_mm256_max_ps(a, b), a, is_nan));
+/* Over a window, 32 channels at a time and then 8: `made` of `start` and every pixel, by `with`. */
+#define OVER_WINDOW(vectors, start, with)                                                     \
+    for (; c + 8 * vectors <= channels; c += 8 * vectors) {                                   \
+        floats so_far[vectors];                                                               \
+        _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++) so_far[i] = start;          \
+        for (size_t row = 0; row < taps->rows; row++) {                                       \
+            const float *x = taps->first + row * taps->row_step + c;                          \
+            for (size_t column = 0; column < taps->columns; column++, x += taps->column_step) \
+                _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++) so_far[i] =         \
+                    with(_mm256_loadu_ps(x + 8 * i), so_far[i]);                              \
+        }                                                                                     \
+        _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++)                             \
+            _mm256_storeu_ps(made + c + 8 * i, FINAL(so_far[i]));                             \
     }
-    kernels_scalar.maximum(x + i, y + i, count - i);
+
+static Taps from_channel(const Taps *taps, size_t channel) {
+    Taps rest = *taps;
+    rest.first += channel;
+    return rest;
+}
+
+static void maximum(const Taps *taps, float *made, size_t channels) {
+    size_t c = 0;
+#define FINAL(v) v
+    OVER_WINDOW(4, _mm256_loadu_ps(taps->first + c + 8 * i), larger)
+    OVER_WINDOW(1, _mm256_loadu_ps(taps->first + c), larger)
+#undef FINAL
+    const Taps rest = from_channel(taps, c);
+    kernels_scalar.maximum(&rest, made + c, channels - c);
+}
+
+static void mean(const Taps *taps, float divisor, float *made, size_t channels) {
+    size_t c = 0;
+    const floats by = _mm256_set1_ps(divisor);
+#define FINAL(v) _mm256_div_ps(v, by)
+    OVER_WINDOW(4, _mm256_setzero_ps(), _mm256_add_ps)
+    OVER_WINDOW(1, _mm256_setzero_ps(), _mm256_add_ps)
+#undef FINAL
+    const Taps rest = from_channel(taps, c);
+    kernels_scalar.mean(&rest, divisor, made + c, channels - c);
 }
 
 static void multiply_add(const float *x, const float *w, float *y, size_t count) {
     size_t i = 0;
     for (; i + 8 <= count; i += 8)
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(w + i), _mm256_loadu_ps(y + i)));
+        _mm256_storeu_ps(y + i,
+                         _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(w + i), _mm256_loadu_ps(y + i)));
     kernels_scalar.multiply_add(x + i, w + i, y + i, count - i);
 }
 
@@ -67,7 +99,7 @@ const Kernels kernels_avx2 = {
     .count = count_avx2,
     .multiply = multiply,
     .finish = finish_avx2,
-    .add = add,
     .maximum = maximum,
+    .mean = mean,
     .multiply_add = multiply_add,
 };

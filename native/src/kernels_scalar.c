@@ -35,7 +35,8 @@ static size_t prepared_bytes(const Bconv2d *conv) {
 }
 
 static void prepare(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
-    pad_with_zeros(bits, conv->height, conv->width, words_of(conv->planes) * sizeof *bits, &conv->window, conv->padded, prepared);
+    pad_with_zeros(bits, conv->height, conv->width, words_of(conv->planes) * sizeof *bits, &conv->window, conv->padded,
+                   prepared);
 }
 
 static void count(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
@@ -50,8 +51,10 @@ static void count(const Bconv2d *conv, const void *prepared, const Block *block,
             int differing = 0;
             for (int32_t dy = 0; dy < window->kernel[0]; dy++)
                 for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
-                    const size_t row = (size_t)(y + dy * window->dilation[0]), column = (size_t)(x + dx * window->dilation[1]);
-                    const uint64_t *image = (const uint64_t *)prepared + (row * (size_t)conv->padded.width + column) * words;
+                    const size_t row = (size_t)(y + dy * window->dilation[0]),
+                                 column = (size_t)(x + dx * window->dilation[1]);
+                    const uint64_t *image =
+                        (const uint64_t *)prepared + (row * (size_t)conv->padded.width + column) * words;
                     for (size_t word = 0; word < words; word++) differing += count_ones(image[word] ^ *kernel++);
                 }
             counts[r * (size_t)block->width + (size_t)(n - block->first_channel)] = (uint16_t)differing;
@@ -69,12 +72,26 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
                     tile[r * TILE_COLUMNS + n] += rows[r][offsets[u] + (ptrdiff_t)k] * weight[n];
 }
 
-static void add(const float *x, float *y, size_t count) {
-    for (size_t i = 0; i < count; i++) y[i] += x[i];
+static void maximum(const Taps *taps, float *made, size_t channels) {
+    for (size_t c = 0; c < channels; c++) {
+        float most = taps->first[c];
+        for (size_t row = 0; row < taps->rows; row++)
+            for (size_t column = 0; column < taps->columns; column++) {
+                const float v = taps->first[row * taps->row_step + column * taps->column_step + c];
+                if (v > most || v != v) most = v; /* NaN wins */
+            }
+        made[c] = most;
+    }
 }
 
-static void maximum(const float *x, float *y, size_t count) {
-    for (size_t i = 0; i < count; i++) y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i]; /* NaN wins */
+static void mean(const Taps *taps, float divisor, float *made, size_t channels) {
+    for (size_t c = 0; c < channels; c++) {
+        float sum = 0;
+        for (size_t row = 0; row < taps->rows; row++)
+            for (size_t column = 0; column < taps->columns; column++)
+                sum += taps->first[row * taps->row_step + column * taps->column_step + c];
+        made[c] = sum / divisor;
+    }
 }
 
 static void multiply_add(const float *x, const float *w, float *y, size_t count) {
@@ -91,7 +108,7 @@ const Kernels kernels_scalar = {
     .count = count,
     .multiply = multiply,
     .finish = finish_scalar,
-    .add = add,
     .maximum = maximum,
+    .mean = mean,
     .multiply_add = multiply_add,
 };

@@ -48,14 +48,19 @@ static void run_copy(const Step *step, const Run *run) {
         memcpy(to, from, (size_t)it->channels * sizeof *to);
 }
 
-onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int32_t output, int32_t to, int32_t channels) {
+onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int32_t output, int32_t to,
+                              int32_t channels) {
     const Value *in = readable(net, input, FLOATS | BITS | SUMS | LEVELS);
     const Value *out = in ? writable(net, output, 1 << in->kind) : NULL;
     if (!out) return ONEBIT_INVALID;
     if (in->height != out->height || in->width != out->width || from < 0 || to < 0 || channels < 1 ||
-        channels > in->channels || from > in->channels - channels || channels > out->channels || to > out->channels - channels)
+        channels > in->channels || from > in->channels - channels || channels > out->channels ||
+        to > out->channels - channels)
         return invalid(net, "%d channels can't be copied from %d to %d", channels, from, to);
-    return add_movement(net, (MovementStep){.step = {run_copy, 0}, .input = input, .output = output, .from = from, .to = to, .channels = channels});
+    return add_movement(
+        net,
+        (MovementStep){
+            .step = {run_copy, 0}, .input = input, .output = output, .from = from, .to = to, .channels = channels});
 }
 
 /* Rows and columns around an image. */
@@ -88,7 +93,8 @@ static void run_pad(const Step *step, const Run *run) {
         }
 }
 
-onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, const int32_t padding[4], onebit_padding mode) {
+onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, const int32_t padding[4],
+                             onebit_padding mode) {
     const Value *in = readable(net, input, FLOATS | BITS | LEVELS);
     const Value *out = in ? writable(net, output, 1 << in->kind) : NULL;
     if (!out) return ONEBIT_INVALID;
@@ -99,7 +105,8 @@ onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, con
         const int32_t room = mode == ONEBIT_REFLECT ? size - 1 : mode == ONEBIT_CIRCULAR ? size : 1 << 10;
         if (padding[side] < 0 || padding[side] > room) return invalid(net, "a pad of %d", padding[side]);
     }
-    if (out->channels != in->channels || out->height != in->height + padding[0] + padding[1] || out->width != in->width + padding[2] + padding[3])
+    if (out->channels != in->channels || out->height != in->height + padding[0] + padding[1] ||
+        out->width != in->width + padding[2] + padding[3])
         return invalid(net, "a pad makes another shape");
     MovementStep wanted = {.step = {run_pad, 0}, .input = input, .output = output, .mode = mode};
     memcpy(wanted.padding, padding, sizeof wanted.padding);

@@ -40,10 +40,10 @@ struct onebit_net {
 /* One image on its way through the net. */
 struct Run {
     const onebit_net *net;
-    char *values;         /* the workspace */
-    char *scratch;        /* of the step that runs */
-    const float *input;   /* not null: the input's numbers are here, not in the workspace */
-    float *output;        /* not null: so are the output's */
+    char *values;       /* the workspace */
+    char *scratch;      /* of the step that runs */
+    const float *input; /* not null: the input's numbers are here, not in the workspace */
+    float *output;      /* not null: so are the output's */
 };
 
 /* Words of 64 channels of a pixel of bits. */

@@ -46,7 +46,8 @@ static bool has_shape(const Value *v, int32_t channels, const int32_t sizes[2]) 
 onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
                            bool can_make_sums, Output *made) {
     memset(made, 0, sizeof *made);
-    if (wanted->channels != channels) return invalid(net, "an output has tensors of %d channels, not %d", wanted->channels, channels);
+    if (wanted->channels != channels)
+        return invalid(net, "an output has tensors of %d channels, not %d", wanted->channels, channels);
     made->channels = channels;
     made->residual = wanted->residual;
     made->numbers_to = wanted->numbers_to;
@@ -74,7 +75,8 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
         if (!to) return ONEBIT_INVALID;
         if (!has_shape(to, channels, sizes)) return invalid(net, "an output has another shape than what makes it");
         made->makes_sums = to->kind == ONEBIT_SUMS;
-        const bool changes = wanted->scale || wanted->residual >= 0 || is_active(&wanted->first) || is_active(&wanted->second);
+        const bool changes =
+            wanted->scale || wanted->residual >= 0 || is_active(&wanted->first) || is_active(&wanted->second);
         if (made->makes_sums && (changes || !can_make_sums)) return invalid(net, "sums are made of what are not sums");
     }
     if (wanted->bits_to >= 0) {

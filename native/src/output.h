@@ -20,7 +20,7 @@ typedef struct {
 /* Numbers of `count` pixels from `first` on, `channels` of them from `first_channel` on. One of three pointers is set;
    row r begins at r * stride. first_channel is a multiple of 8 if bits are wanted. */
 typedef struct {
-    const uint16_t *counts;     /* differing bits: the number is offsets[r][channel] - 2 * count */
+    const uint16_t *counts;      /* differing bits: the number is offsets[r][channel] - 2 * count */
     const float *const *offsets; /* a row for each pixel, from first_channel on */
     const int32_t *sums;
     const float *floats;

@@ -8,21 +8,31 @@ typedef __m256 floats;
 
 /* Which parts an output has. With these known to the compiler, a loop holds no test of what is not there. */
 enum {
-    AFFINE = 1, FIRST_SLOPE = 2, FIRST_CLAMP = 4, RESIDUAL = 8, SECOND_SLOPE = 16, SECOND_CLAMP = 32,
-    NUMBERS = 64, MAKES_SUMS = 128, MAKES_BITS = 256, THRESHOLDS = 512
+    AFFINE = 1,
+    FIRST_SLOPE = 2,
+    FIRST_CLAMP = 4,
+    RESIDUAL = 8,
+    SECOND_SLOPE = 16,
+    SECOND_CLAMP = 32,
+    NUMBERS = 64,
+    MAKES_SUMS = 128,
+    MAKES_BITS = 256,
+    THRESHOLDS = 512
 };
 typedef enum { COUNTS, SUMS_IN, FLOATS_IN } Source;
 
 static unsigned parts_of(const Output *output, const Pixels *pixels) {
-    return (output->scale ? AFFINE : 0) | (output->first_slope ? FIRST_SLOPE : 0) | (output->first_clamps ? FIRST_CLAMP : 0) |
-           (pixels->residual ? RESIDUAL : 0) | (output->second_slope ? SECOND_SLOPE : 0) |
-           (output->second_clamps ? SECOND_CLAMP : 0) | (pixels->float_numbers ? NUMBERS : 0) |
-           (pixels->sum_numbers ? MAKES_SUMS : 0) | (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0);
+    return (output->scale ? AFFINE : 0) | (output->first_slope ? FIRST_SLOPE : 0) |
+           (output->first_clamps ? FIRST_CLAMP : 0) | (pixels->residual ? RESIDUAL : 0) |
+           (output->second_slope ? SECOND_SLOPE : 0) | (output->second_clamps ? SECOND_CLAMP : 0) |
+           (pixels->float_numbers ? NUMBERS : 0) | (pixels->sum_numbers ? MAKES_SUMS : 0) |
+           (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0);
 }
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE floats activated(floats v, const float *slopes, int32_t channel, float low, float high, bool has_slope, bool clamps) {
+INLINE floats activated(floats v, const float *slopes, int32_t channel, float low, float high, bool has_slope,
+                        bool clamps) {
     if (has_slope) {
         const floats below = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
         v = _mm256_blendv_ps(v, _mm256_mul_ps(v, _mm256_loadu_ps(slopes + channel)), below);
@@ -47,7 +57,8 @@ INLINE void finish(const Output *output, const Pixels *pixels, Source source, un
     const size_t row_bytes = words_of(o.channels) * 8, last_word = row_bytes - 8;
     const int32_t whole = p.channels / 8 * 8, first_byte = p.first_channel / 8;
     /* What is left of the last word of bits is 0: the block in which it begins sees to it. */
-    const bool clears = last_word * 8 >= (size_t)p.first_channel && last_word * 8 < (size_t)(p.first_channel + p.channels);
+    const bool clears =
+        last_word * 8 >= (size_t)p.first_channel && last_word * 8 < (size_t)(p.first_channel + p.channels);
     for (size_t row = 0; row < p.count; row++) {
         const size_t pixel = p.first + row, at = pixel * (size_t)o.channels + (size_t)p.first_channel;
         uint8_t *bits = parts & MAKES_BITS ? p.bits + pixel * row_bytes : NULL;
@@ -56,13 +67,16 @@ INLINE void finish(const Output *output, const Pixels *pixels, Source source, un
             const int32_t c = p.first_channel + n;
             floats v = number_at(&p, row, n, source);
             if (parts & MAKES_SUMS) {
-                const __m256i sums = source == SUMS_IN ? _mm256_loadu_si256((const __m256i *)(p.sums + row * p.stride + n)) : _mm256_cvtps_epi32(v);
+                const __m256i sums = source == SUMS_IN
+                                         ? _mm256_loadu_si256((const __m256i *)(p.sums + row * p.stride + n))
+                                         : _mm256_cvtps_epi32(v);
                 _mm256_storeu_si256((__m256i *)(p.sum_numbers + at + n), sums);
             }
             if (parts & AFFINE) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(o.scale + c), _mm256_loadu_ps(o.shift + c));
             v = activated(v, o.first_slope, c, o.first_low, o.first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
             if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p.residual + at + n));
-            v = activated(v, o.second_slope, c, o.second_low, o.second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);
+            v = activated(v, o.second_slope, c, o.second_low, o.second_high, parts & SECOND_SLOPE,
+                          parts & SECOND_CLAMP);
             if (parts & NUMBERS) _mm256_storeu_ps(p.float_numbers + at + n, v);
             if (parts & MAKES_BITS) {
                 floats threshold = _mm256_setzero_ps();
@@ -91,6 +105,7 @@ void finish_avx2(const Output *output, const Pixels *pixels) {
             CASE(FLOATS_IN, AFFINE | NUMBERS)
             CASE(FLOATS_IN, AFFINE | FIRST_CLAMP | NUMBERS)
             CASE(FLOATS_IN, AFFINE | FIRST_SLOPE | NUMBERS)
+            CASE(FLOATS_IN, AFFINE | NUMBERS | MAKES_BITS)
             CASE(FLOATS_IN, AFFINE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, AFFINE | FIRST_SLOPE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, RESIDUAL | NUMBERS)

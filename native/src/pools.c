@@ -1,11 +1,13 @@
 /* Pools: the largest or the mean of windows. Channels go side by side. */
-#include <string.h>
-
 #include "kernels.h"
+
+enum { MAX_PARTS_OF_SIDE = 1 << 16 };
 
 typedef struct {
     Step step;
-    int32_t input, output;
+    int32_t input;
+    int32_t sizes[2]; /* rows and columns of windows */
+    Output output;
     onebit_window window;
     onebit_pool pool;
     bool adapts; /* windows are parts of the image, not of the window's size */
@@ -17,7 +19,8 @@ typedef struct {
 } Span;
 
 /* What the window at `place` covers along an axis. */
-static Span span_of(const PoolStep *it, int axis, int32_t place, int32_t side, int32_t places) {
+static Span span_of(const PoolStep *it, int axis, int32_t place, int32_t side) {
+    const int32_t places = it->sizes[axis];
     if (it->adapts) {
         const int32_t first = (int32_t)((int64_t)place * side / places);
         const int32_t end = (int32_t)(((int64_t)(place + 1) * side + places - 1) / places);
@@ -30,86 +33,98 @@ static Span span_of(const PoolStep *it, int axis, int32_t place, int32_t side, i
     const int32_t counted_end = side + window->padding[2 * axis + 1]; /* what is behind the padding never counts */
     Span it_covers = {start, end < side ? end : side, dilation, (end < counted_end ? end : counted_end) - start};
     while (it_covers.first < 0) it_covers.first += dilation;
-    if (it->pool != ONEBIT_MEAN_PADDED) it_covers.counted = it_covers.end - it_covers.first; /* means have no dilation */
+    if (it->pool != ONEBIT_MEAN_PADDED)
+        it_covers.counted = it_covers.end - it_covers.first; /* means have no dilation */
     return it_covers;
 }
 
-static void maximum_of_sums(const int32_t *x, int32_t *y, size_t count) {
-    for (size_t i = 0; i < count; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
+static void maximum_of_sums(const Taps *taps, int32_t *made, size_t channels) {
+    for (size_t c = 0; c < channels; c++) {
+        int32_t most = INT32_MIN;
+        for (size_t row = 0; row < taps->rows; row++)
+            for (size_t column = 0; column < taps->columns; column++) {
+                const int32_t v = ((const int32_t *)taps->first)[row * taps->row_step + column * taps->column_step + c];
+                if (v > most) most = v;
+            }
+        made[c] = most;
+    }
 }
 
-static void pool_window(const PoolStep *it, const Run *run, Span rows, Span columns, const float *image, float *made) {
-    const Value *in = &run->net->values[it->input];
-    const Kernels *kernels = run->net->kernels;
-    const size_t channels = (size_t)in->channels;
-    bool is_first = true;
-    for (int32_t y = rows.first; y < rows.end; y += rows.by)
-        for (int32_t x = columns.first; x < columns.end; x += columns.by, is_first = false) {
-            const float *pixel = image + ((size_t)y * (size_t)in->width + (size_t)x) * channels;
-            if (is_first)
-                memcpy(made, pixel, channels * sizeof *made);
-            else if (it->pool != ONEBIT_MAX)
-                kernels->add(pixel, made, channels);
-            else if (in->kind == ONEBIT_SUMS)
-                maximum_of_sums((const int32_t *)pixel, (int32_t *)made, channels);
-            else
-                kernels->maximum(pixel, made, channels);
-        }
-    if (it->pool == ONEBIT_MAX) return;
-    const float counted = (float)rows.counted * (float)columns.counted;
-    for (size_t i = 0; i < channels; i++) made[i] /= counted;
-}
+static size_t length_of(Span span) { return (size_t)((span.end - span.first + span.by - 1) / span.by); }
 
 static void run_pool(const Step *step, const Run *run) {
     const PoolStep *it = (const PoolStep *)step;
-    const Value *in = &run->net->values[it->input], *out = &run->net->values[it->output];
+    const Kernels *kernels = run->net->kernels;
+    const Value *in = &run->net->values[it->input];
     const float *image = numbers(run, it->input);
-    float *made = numbers(run, it->output);
-    for (int32_t row = 0; row < out->height; row++) {
-        const Span rows = span_of(it, 0, row, in->height, out->height);
-        for (int32_t column = 0; column < out->width; column++, made += out->channels)
-            pool_window(it, run, rows, span_of(it, 1, column, in->width, out->width), image, made);
+    float *row_made = (float *)run->scratch; /* what one row of windows makes */
+    const size_t channels = (size_t)in->channels, row_step = (size_t)in->width * channels;
+    Pixels pixels = {.stride = channels, .count = (size_t)it->sizes[1], .channels = in->channels};
+    if (in->kind == ONEBIT_SUMS)
+        pixels.sums = (const int32_t *)row_made;
+    else
+        pixels.floats = row_made;
+    aim(&it->output, run, &pixels);
+    for (int32_t row = 0; row < it->sizes[0]; row++, pixels.first += pixels.count) {
+        const Span rows = span_of(it, 0, row, in->height);
+        float *made = row_made;
+        for (int32_t column = 0; column < it->sizes[1]; column++, made += channels) {
+            const Span columns = span_of(it, 1, column, in->width);
+            const Taps taps = {image + (size_t)rows.first * row_step + (size_t)columns.first * channels,
+                               length_of(rows), length_of(columns), (size_t)rows.by * row_step,
+                               (size_t)columns.by * channels};
+            if (it->pool != ONEBIT_MAX)
+                kernels->mean(&taps, (float)rows.counted * (float)columns.counted, made, channels);
+            else if (in->kind == ONEBIT_SUMS)
+                maximum_of_sums(&taps, (int32_t *)made, channels);
+            else
+                kernels->maximum(&taps, made, channels);
+        }
+        kernels->finish(&it->output, &pixels);
     }
 }
 
 /* Every window must have a tap inside of the image, or there is nothing to pool. */
-static bool all_have_taps(const PoolStep *it, const Value *in, const Value *out) {
-    for (int axis = 0; axis < 2; axis++) {
-        const int32_t places = axis ? out->width : out->height, side = axis ? in->width : in->height;
-        for (int32_t place = 0; place < places; place++) {
-            const Span covered = span_of(it, axis, place, side, places);
+static bool all_have_taps(const PoolStep *it, const Value *in) {
+    for (int axis = 0; axis < 2; axis++)
+        for (int32_t place = 0; place < it->sizes[axis]; place++) {
+            const Span covered = span_of(it, axis, place, axis ? in->width : in->height);
             if (covered.first >= covered.end || covered.counted < 1) return false;
         }
-    }
     return true;
 }
 
-static onebit_status add_pool(onebit_net *net, PoolStep wanted, const Value *in, const Value *out) {
-    if (!in || !out) return ONEBIT_INVALID;
-    if (in->kind != out->kind || in->channels != out->channels) return invalid(net, "a pool makes another kind of value");
-    if (!all_have_taps(&wanted, in, out)) return invalid(net, "one of a pool's windows has no tap within the image");
+static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_output *output) {
+    const Value *in = &net->values[wanted.input];
+    if (wanted.sizes[0] < 1 || wanted.sizes[1] < 1 || !all_have_taps(&wanted, in))
+        return invalid(net, "one of a pool's windows has no tap within the image");
     PoolStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
-    it->step.run = run_pool;
-    return add_step(net, &it->step);
+    it->step = (Step){run_pool, (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
+    const onebit_status status =
+        check_output(net, output, in->channels, it->sizes, in->kind == ONEBIT_SUMS, &it->output);
+    return status ? status : add_step(net, &it->step);
 }
 
-onebit_status onebit_add_pool(onebit_net *net, int32_t input, int32_t output, const onebit_window *window, onebit_pool pool) {
-    const int kinds = pool == ONEBIT_MAX ? FLOATS | SUMS : FLOATS;
+onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_window *window, onebit_pool pool,
+                              const int32_t sizes[2], const onebit_output *output) {
     if ((int)pool < ONEBIT_MAX || (int)pool > ONEBIT_MEAN_PADDED) return invalid(net, "an unknown pool");
-    const Value *in = readable(net, input, kinds);
-    int32_t sizes[2];
-    if (!in || check_window(net, window, in, sizes)) return ONEBIT_INVALID;
-    const Value *out = writable(net, output, kinds);
-    if (!out) return ONEBIT_INVALID;
-    /* With ceil_mode there is one more window than fits. */
-    if (out->height < sizes[0] - 1 || out->height > sizes[0] + 1 || out->width < sizes[1] - 1 || out->width > sizes[1] + 1)
-        return invalid(net, "a pool makes %d x %d of an image", out->height, out->width);
-    return add_pool(net, (PoolStep){.input = input, .output = output, .window = *window, .pool = pool}, in, out);
+    const Value *in = readable(net, input, pool == ONEBIT_MAX ? FLOATS | SUMS : FLOATS);
+    int32_t fitting[2];
+    if (!in || check_window(net, window, in, fitting)) return ONEBIT_INVALID;
+    for (int axis = 0; axis < 2; axis++) /* with ceil_mode there may be one more window than fits */
+        if (sizes[axis] != fitting[axis] && sizes[axis] != fitting[axis] + 1)
+            return invalid(net, "a pool makes %d places of an image's side", sizes[axis]);
+    return add_pool(net, (PoolStep){.input = input, .window = *window, .pool = pool, .sizes = {sizes[0], sizes[1]}},
+                    output);
 }
 
-onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, int32_t output) {
-    const Value *in = readable(net, input, FLOATS), *out = in ? writable(net, output, FLOATS) : NULL;
-    return add_pool(net, (PoolStep){.input = input, .output = output, .pool = ONEBIT_MEAN, .adapts = true}, in, out);
+onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, const int32_t sizes[2],
+                                       const onebit_output *output) {
+    if (!readable(net, input, FLOATS)) return ONEBIT_INVALID;
+    if (sizes[0] > MAX_PARTS_OF_SIDE || sizes[1] > MAX_PARTS_OF_SIDE)
+        return invalid(net, "an image is cut into too many parts");
+    return add_pool(net, (PoolStep){.input = input, .pool = ONEBIT_MEAN, .adapts = true, .sizes = {sizes[0], sizes[1]}},
+                    output);
 }

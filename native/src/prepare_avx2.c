@@ -39,14 +39,18 @@ static inline void put_pixels(const uint64_t *first, const uint64_t *second, siz
 }
 
 static size_t n_pixels_of(const Bconv2d *conv) { return (size_t)conv->out_height * (size_t)conv->out_width; }
-static size_t n_pointers(const Bconv2d *conv) { return round_up((n_pixels_of(conv) + 1) / 2, MOST_PAIRS_OF_TILE) * runs_of(conv).count; }
+static size_t n_pointers(const Bconv2d *conv) {
+    return round_up((n_pixels_of(conv) + 1) / 2, MOST_PAIRS_OF_TILE) * runs_of(conv).count;
+}
 
 /* Pairs whose runs are gathered: all, or those of the last pixel of a row and the first of the next. */
 static size_t n_gathered(const Bconv2d *conv, const Runs *runs) {
     return runs->gathers ? (n_pixels_of(conv) + 1) / 2 : (size_t)(conv->out_width % 2 * (conv->out_height / 2));
 }
 
-static size_t row_places(const Bconv2d *conv, const Runs *runs) { return (size_t)conv->padded.width * runs->pixel_nibbles; }
+static size_t row_places(const Bconv2d *conv, const Runs *runs) {
+    return (size_t)conv->padded.width * runs->pixel_nibbles;
+}
 
 /* Places of the padded image: of each pixel and the one that is a stride to its right. */
 static size_t image_places(const Bconv2d *conv, const Runs *runs) {
@@ -68,7 +72,8 @@ size_t prepared_bytes_avx2(const Bconv2d *conv) {
 }
 
 /* The window's nibbles of any two pixels of the output, one run after another. */
-static void gather(const Image *image, const Runs *runs, const int32_t first[2], const int32_t second[2], uint16_t *places) {
+static void gather(const Image *image, const Runs *runs, const int32_t first[2], const int32_t second[2],
+                   uint16_t *places) {
     const onebit_window *window = &image->conv->window;
     uint16_t *end = places + runs->count * runs->nibbles;
     for (int32_t dy = 0; dy < window->kernel[0]; dy++)
@@ -122,7 +127,8 @@ void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
         int32_t second[2] = {first[0], first[1] + 1}; /* the last pixel's neighbour is counted in vain */
         const bool crosses = second[1] == conv->out_width && pixel + 1 < n_pixels;
         if (crosses) second[0]++, second[1] = 0;
-        const uint16_t *window_places = places + (size_t)(first[0] * window->stride[0]) * row + (size_t)(first[1] * window->stride[1]) * runs.pixel_nibbles;
+        const uint16_t *window_places = places + (size_t)(first[0] * window->stride[0]) * row +
+                                        (size_t)(first[1] * window->stride[1]) * runs.pixel_nibbles;
         if (runs.gathers || crosses) {
             gather(&image, &runs, first, second, gathered);
             for (size_t u = 0; u < runs.count; u++) *pointer++ = gathered + u * runs.nibbles;
@@ -135,5 +141,6 @@ void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
         if (first[1] >= conv->out_width) first[0]++, first[1] = 0;
     }
     /* Tiles are whole: the last one may count a pair several times. */
-    for (RunPointer *end = (RunPointer *)prepared + pointers; pointer < end; pointer++) *pointer = pointer[-(ptrdiff_t)runs.count];
+    for (RunPointer *end = (RunPointer *)prepared + pointers; pointer < end; pointer++)
+        *pointer = pointer[-(ptrdiff_t)runs.count];
 }

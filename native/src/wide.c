@@ -24,7 +24,8 @@ static int32_t level_at(const WideStep *it, const void *image, bool is_bits, siz
 }
 
 /* Exact in 32 bits: a file whose sums could be larger is not read (see checking.py). */
-static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits, int32_t n, int32_t row, int32_t column) {
+static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits, int32_t n, int32_t row,
+                             int32_t column) {
     const onebit_window *window = &it->window;
     const int32_t planes = it->channels / window->groups, group = n / (it->outputs / window->groups);
     const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
@@ -79,13 +80,13 @@ onebit_status add_wide_bconv2d(onebit_net *net, int32_t input, const onebit_wind
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (WideStep){.step = {run_wide, (size_t)outputs * sizeof(int32_t)},
-                      .input = input,
-                      .channels = image->channels,
-                      .height = image->height,
-                      .width = image->width,
-                      .outputs = outputs,
-                      .window = *window,
-                      .signs = net_alloc(net, n_signs)};
+                     .input = input,
+                     .channels = image->channels,
+                     .height = image->height,
+                     .width = image->width,
+                     .outputs = outputs,
+                     .window = *window,
+                     .signs = net_alloc(net, n_signs)};
     if (!it->signs) return no_memory(net);
     for (size_t i = 0; i < n_signs; i++) it->signs[i] = signs[i] > 0 ? 1 : -1;
     onebit_status status = check_window(net, window, image, it->sizes);

@@ -10,7 +10,7 @@ import numpy as np
 
 from onebit.arena import Lifetime, place
 from onebit.errors import UserError
-from onebit.fusing import Activation, Step, at_most_of, fuse
+from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse
 from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
@@ -116,20 +116,23 @@ class _Compiling:
         self.convolve(step, weight[:, :, None, None])
 
     def pool(self, step: Step) -> None:
-        at = step.node.attributes
-        kind = POOLS.index(step.node.op) + bool(at.get("count_include_pad"))
-        (rows, columns), dilation = at["padding"], at.get("dilation", (1, 1))
+        node, at = step.node, step.node.attributes
+        kind = POOLS.index(node.op) + bool(at.get("count_include_pad"))
+        rows, columns = at["padding"]
         self.net.pool(
-            *self.ends(step),
+            self.number[step.reads[0]],
             tuple(at["kernel_size"]),
             tuple(at["stride"]),
-            tuple(dilation),
+            tuple(at.get("dilation", (1, 1))),
             (rows, rows, columns, columns),
             kind,
+            self.values[node.name].shape[1:],
+            self.output(step),
         )
 
     def adaptive_mean(self, step: Step) -> None:
-        self.net.adaptive_mean(*self.ends(step))
+        sizes = self.values[step.node.name].shape[1:]
+        self.net.adaptive_mean(self.number[step.reads[0]], sizes, self.output(step))
 
     def binary(self, step: Step) -> None:
         if step.has_tail:
@@ -247,7 +250,7 @@ def _overwritten(step: Step, name: str, values: dict[str, Value]) -> str | None:
         return None
     if step.tail.residual is not None and step.tail.residual not in step.reads:
         return step.tail.residual
-    if step.node.op in {"bconv2d", "conv2d", "linear"} or step.tail.residual is not None:
+    if step.node.op in LAYERS or step.tail.residual is not None:
         return None
     return (
         step.reads[0]

@@ -20,7 +20,7 @@ from onebit.packing import unpack_signs
 
 INFINITY = float("inf")
 EXACT_FLOATS = 1 << 24  # 32-bit floats hold every whole number up to here
-LAYERS = ("bconv2d", "conv2d", "linear")
+LAYERS = ("bconv2d", "conv2d", "linear", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
 MAKES_BITS = ("sign", "threshold")
 
 
