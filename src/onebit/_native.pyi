@@ -1,4 +1,4 @@
-"""What native/bindings.cpp offers."""
+# What native/bindings.cpp offers.
 
 from typing import TypeAlias
 

@@ -1,4 +1,4 @@
-"""Where the values of a net lie in one block of memory: those that are never alive at the same time may share bytes."""
+"""Where the values of a net lie in one block of memory: those that never live at the same time may share bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Lifetime(NamedTuple):
 
 
 def place(lifetimes: dict[str, Lifetime]) -> dict[str, int]:
-    """The first byte of each: the largest are placed first, each at the lowest place that is free while it lives."""
+    """The first byte of each: the largest are placed first, each at the lowest place free while it lives."""
     placed: list[tuple[int, int, Lifetime]] = []  # first byte, byte behind the last
     offsets: dict[str, int] = {}
     for name, life in sorted(lifetimes.items(), key=lambda item: (-item[1].size, item[1].first)):

@@ -14,7 +14,8 @@ from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse
 from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
-from onebit.reference import dense_kernels, float_weight
+from onebit.operations import default_attributes
+from onebit.weights import dense_kernels, float_weight, modulated_kernels
 
 if TYPE_CHECKING:
     from onebit._native import Net
@@ -94,22 +95,20 @@ class _Compiling:
         node, value = step.node, self.values[step.reads[0]]
         planes = value.channels // node.attributes["groups"]
         check_size(node, node.attributes["out_channels"] * planes * math.prod(node.attributes["kernel_size"]))
-        signs = dense_kernels(node, planes)
         if value.kind == "float":
-            self.convolve(step, modulated(node, signs.astype(np.float32)))
+            self.convolve(step, modulated_kernels(node, planes))
             return
-        self.net.bconv2d(self.number[step.reads[0]], *window(node, signs.shape), signs, self.output(step))
+        signs = dense_kernels(node, planes)
+        output = self.output(step)
+        self.net.bconv2d(self.number[step.reads[0]], **window(node, signs.shape), signs=signs, output=output)
 
     def conv2d(self, step: Step) -> None:
         self.convolve(step, float_weight(step.node))
 
     def convolve(self, step: Step, weight: Array) -> None:
-        self.net.conv2d(
-            self.number[step.reads[0]],
-            *window(step.node, weight.shape),
-            np.ascontiguousarray(weight),
-            self.output(step),
-        )
+        contiguous, output = np.ascontiguousarray(weight), self.output(step)
+        shape = window(step.node, weight.shape)
+        self.net.conv2d(self.number[step.reads[0]], **shape, weight=contiguous, output=output)
 
     def linear(self, step: Step) -> None:
         weight = float_weight(step.node)
@@ -126,12 +125,12 @@ class _Compiling:
             tuple(at.get("dilation", (1, 1))),
             (rows, rows, columns, columns),
             kind,
-            self.values[node.name].shape[1:],
+            sides_of(self.values[node.name])[1:],
             self.output(step),
         )
 
     def adaptive_mean(self, step: Step) -> None:
-        sizes = self.values[step.node.name].shape[1:]
+        sizes = sides_of(self.values[step.node.name])[1:]
         self.net.adaptive_mean(self.number[step.reads[0]], sizes, self.output(step))
 
     def binary(self, step: Step) -> None:
@@ -199,61 +198,38 @@ def check_size(node: Node, weights: int) -> None:
         raise UserError(f"{node.name!r} has {weights:,} weights once its projections are written out: too many")
 
 
-def modulated(node: Node, taps: Array) -> Array:
-    """The +-1 weight of a `bconv2d` of floats, times its modulation if it has one."""
-    if "modulation" in node.tensors:
-        modulation = node.tensors["modulation"]
-        taps *= np.tile(modulation, (len(taps) // len(modulation), 1, 1))[:, None]
-    return taps
-
-
-def window(node: Node, weight_shape: tuple[int, ...]) -> tuple[Any, ...]:
+def window(node: Node, weight_shape: tuple[int, ...]) -> dict[str, Any]:
     """Kernel size, stride, dilation, padding, groups and outputs, as the engine takes them."""
-    at = node.attributes
-    if node.op == "linear":
-        return (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1, weight_shape[0]
-    return (
-        weight_shape[2:],
-        tuple(at["stride"]),
-        tuple(at["dilation"]),
-        tuple(at["padding"]),
-        at["groups"],
-        weight_shape[0],
-    )
+    at = default_attributes("conv2d") if node.op == "linear" else node.attributes
+    sizes = {name: tuple(at[name]) for name in ("stride", "dilation", "padding")}
+    return {"kernel": weight_shape[2:], **sizes, "groups": at["groups"], "outputs": weight_shape[0]}
 
 
 def place_values(model: Model, steps: list[Step]) -> dict[str, int]:
-    """The byte of the workspace at which each value begins; one that a step may write in place gets the bytes of what it reads."""
-    last_read = {INPUT: 0}
-    for index, step in enumerate(steps):
-        last_read.update(dict.fromkeys(step.needs, index))
-    last_read[model.graph.nodes[-1].name] = len(steps)
-    values, lifetimes, same_place = model.values, {}, {}
-    lifetimes[INPUT] = Lifetime(bytes_of(values[INPUT]), 0, last_read[INPUT])
+    """The byte at which each value begins. What may be written over something that is read shares its bytes."""
+    values, output = model.values, model.graph.nodes[-1].name
+    last_read = {INPUT: 0} | {name: index for index, step in enumerate(steps) for name in step.needs}
+    last_read[output] = len(steps)
+    lifetimes = {INPUT: Lifetime(bytes_of(values[INPUT]), 0, last_read[INPUT])}
+    owner: dict[str, str] = {}  # whose bytes a value is written over
     for index, step in enumerate(steps):
         for name in step.makes:
-            last = max(index, last_read.get(name, index))
-            shared = _overwritten(step, name, values)
-            if shared is not None and last_read[shared] == index and shared != INPUT:
-                owner = same_place.get(shared, shared)
-                same_place[name] = owner
-                lifetimes[owner] = lifetimes[owner]._replace(last=last)
+            last = last_read.get(name, index)
+            over = _overwritten(step, name, values)
+            if over is not None and over != INPUT and last_read[over] == index:
+                owner[name] = owner.get(over, over)
+                lifetimes[owner[name]] = lifetimes[owner[name]]._replace(last=last)
             else:
                 lifetimes[name] = Lifetime(bytes_of(values[name]), index, last)
     offsets = place(lifetimes)
-    return {**offsets, **{name: offsets[owner] for name, owner in same_place.items()}}
+    return offsets | {name: offsets[first] for name, first in owner.items()}
 
 
 def _overwritten(step: Step, name: str, values: dict[str, Value]) -> str | None:
-    """Which of the values that a step reads it may write over: number by number, each is read before it is written."""
+    """Which value a step may write over, if any: number by number, each is read before it is written."""
+    residual, read = step.tail.residual, step.reads[0]
     if not step.has_tail or name != step.tail.numbers:
         return None
-    if step.tail.residual is not None and step.tail.residual not in step.reads:
-        return step.tail.residual
-    if step.node.op in LAYERS or step.tail.residual is not None:
-        return None
-    return (
-        step.reads[0]
-        if bytes_of(values[step.reads[0]]) == bytes_of(values[name]) and values[step.reads[0]].kind != "bits"
-        else None
-    )
+    if step.node.op in LAYERS:  # a layer reads its own input in another order
+        return residual if residual != read else None
+    return None if values[read].kind == "bits" else read

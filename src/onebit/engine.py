@@ -8,31 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebit.compiling import compile_net
-from onebit.inputs import checked_input
+from onebit.fusing import Step
 from onebit.modelfile import Model
 from onebit.native import chosen_isa
+from onebit.runnable import Floats, Runnable, checked_input
 
-Floats = NDArray[np.float32]
 
+class Engine(Runnable):
+    """Runs a model from bits, batch after batch: `logits = engine(images)`. Safe to call from several threads."""
 
-class Engine:
-    """Runs a model, batch after batch: `logits = engine(images)`. Several threads may call it at the same time."""
+    engine = "native"
 
     def __init__(self, model: Model, isa: str = "auto") -> None:
-        self.model = model
+        super().__init__(model)
         self.isa = chosen_isa(isa)
         self._net, self._steps = compile_net(model, self.isa)
         self._output_shape = model.values[model.graph.nodes[-1].name].shape
 
-    def __repr__(self) -> str:
-        size = " x ".join(map(str, self.model.graph.input_shape))
-        return f"<{self.model.description or 'a net'}: images of {size}, engine 'native', {self.isa}>"
-
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net.
 
-        Images that lie in memory as (N, height, width, channels), such as `pictures.transpose(0, 3, 1, 2)`, are taken as
-        they lie, and outputs that are images lie so, too. Other layouts than these two are copied first.
+        Images that lie in memory as (N, height, width, channels), such as `pictures.transpose(0, 3, 1, 2)`, are
+        taken as they lie, and outputs that are images lie so, too. Other layouts than these two are copied first.
         """
         return self._run(x, None)
 
@@ -64,7 +61,7 @@ class Engine:
         workspace_bytes   for the values of one image; a thread that runs at the same time as others has its own
         """
         return {
-            "engine": "native",
+            "engine": self.engine,
             "isa": self.isa,
             "nodes": len(self.model.graph.nodes),
             "steps": [{"name": step.node.name, "operations": operations_of(step)} for step in self._steps],
@@ -73,7 +70,7 @@ class Engine:
         }
 
 
-def operations_of(step: Any) -> list[str]:
+def operations_of(step: Step) -> list[str]:
     """The operations that became one step, in order."""
     nodes = [step.node, *(node for node in step.taken if node is not step.node)]
     return [node.op for node in nodes]

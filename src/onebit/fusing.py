@@ -4,8 +4,8 @@ The output stage of a step (`Tail`) is applied while its numbers are still in re
 
     v = scale * v + shift; v = first(v); v = v + residual; v = second(v); store v, and the bit v >= threshold
 
-`fuse` takes as many of the nodes behind a layer into its tail as fit that order. What does not fit is a step of its own, so
-nothing but speed depends on this.
+`fuse` takes as many of the nodes behind a layer into its tail as fit that order. What does not fit is a step of its
+own, so nothing but speed depends on this.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Tail:
 
 @dataclass
 class Step:
-    """A node and what it reads, with the tail made of the nodes `taken`: of those behind it, or of itself if it is no layer.
+    """A node, what it reads, and its tail: of the nodes `taken` from behind it, and of itself if it is no layer.
 
-    Nothing is `taken` if the node has no tail: it makes one value, of its name.
+    A node that is no layer and took nothing has no tail: it makes one value, of its name.
     """
 
     node: Node
@@ -117,7 +117,7 @@ class _Fusing:
         return self.place[last], step
 
     def _extend(self, step: Step, current: str, stage: int) -> str:
-        """Takes what follows into the tail, as long as nothing else reads what is between; the last name before bits."""
+        """Takes what follows into the tail, while nothing else reads what is between; the last name before bits."""
         output = self.nodes[-1].name
         while current != output and len(self.readers[current]) == 1:
             (reader,) = self.readers[current]

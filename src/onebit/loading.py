@@ -21,11 +21,11 @@ def load(
     """A net from a .onebit file, to be called with images: `logits = onebit.load("net.onebit")(images)`.
 
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
-    isa      the kernels of the native engine: 'auto' (the fastest that this machine can run, or $ONEBIT_ISA), 'avx2', 'scalar'
+    isa      the kernels of the native engine: 'avx2', 'scalar', or 'auto': $ONEBIT_ISA, or the fastest that can run
     engine   'native': from bits, fast; 'reference': the NumPy interpreter, short and slow
 
-    Needs no torch. A file that is not sound raises `onebit.ModelFileError`. If the native engine is not there, that is
-    an error too: the reference runs only where it is asked for.
+    Needs no torch. A file that is not sound raises `onebit.ModelFileError`. If the native engine is not there, that
+    is an error, too: the reference runs only where it is asked for.
     """
     if engine == "native":
         return Engine(read_model(path), isa)

@@ -17,8 +17,8 @@ def native() -> ModuleType:
         from onebit import _native
     except ImportError as error:
         raise UserError(
-            f"the native engine can't be loaded ({error}): install onebit again (pip install --force-reinstall onebit; "
-            "from its sources that needs a C compiler), or ask for the slow one, load(path, engine='reference')"
+            f"the native engine can't be loaded ({error}): install onebit again (from its sources that needs a "
+            "C and C++ compiler), or ask for the slow one with load(path, engine='reference')"
         ) from error
     return _native
 

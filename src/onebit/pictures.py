@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
-from onebit.reference import Reference
+from onebit.weights import packed_state_dict
 
 SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
 TAP = 6  # pixels
@@ -27,7 +27,7 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
         raise UserError(f"{folder}: a file; the pictures need a folder")
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    for name, weight in Reference(model).binary_state_dict().items():
+    for name, weight in packed_state_dict(model).items():
         # A file's text must not choose folders.
         plain = re.sub(r"[^\w.-]", "_", name.removesuffix(".weight")).lstrip(".") or "layer"
         files.append(folder / f"{len(files):02d}-{plain[:100]}.png")

@@ -14,24 +14,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from onebit.graph import INPUT, Array, Node
-from onebit.inputs import checked_input
-from onebit.modelfile import Model
-from onebit.packing import unpack_kernels, unpack_signs
+from onebit.packing import unpack_signs
+from onebit.runnable import Floats, Runnable, checked_input
 from onebit.shapes import pooled_sides
+from onebit.weights import dense_kernels, float_weight, modulated_kernels
 
-Floats = NDArray[np.float32]
 MAX_WINDOWS = 1 << 25  # numbers of a convolution's windows in memory at once
 
 
-class Reference:
+class Reference(Runnable):
     """Runs a model, batch after batch: `logits = reference(images)`."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def __repr__(self) -> str:
-        size = " x ".join(map(str, self.model.graph.input_shape))
-        return f"<{self.model.description or 'a net'}: images of {size}, engine 'reference'>"
+    engine = "reference"
 
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net."""
@@ -53,38 +47,9 @@ class Reference:
             values[node.name] = made
             yield node, made
 
-    def binary_state_dict(self) -> dict[str, Array]:
-        """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
-        nodes = [node for node in self.model.graph.nodes if node.op == "bconv2d"]
-        channels = [self.model.values[node.inputs[0]].channels for node in nodes]
-        return {
-            f"{node.name}.weight": dense_kernels(node, count // node.attributes["groups"])
-            for node, count in zip(nodes, channels, strict=True)
-        }
-
     def info(self) -> dict[str, Any]:
         """What runs here."""
-        return {"engine": "reference", "isa": "NumPy", "nodes": len(self.model.graph.nodes)}
-
-
-def dense_kernels(node: Node, planes: int) -> Array:
-    """The +-1 weight (out_channels, planes, kh, kw) of a `bconv2d`: row o*J + j is mask j times kernel o."""
-    at = node.attributes
-    J, (height, width) = at["projections"], at["kernel_size"]
-    signs = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
-    weight = np.repeat(signs, J, axis=0)
-    if "masks" in node.tensors:
-        masks = unpack_signs(node.tensors["masks"], (J, height, width))
-        weight *= np.tile(masks, (len(signs), 1, 1))[:, None]
-    return weight
-
-
-def float_weight(node: Node) -> Floats:
-    """The weight of a `conv2d` or `linear`, however it is stored."""
-    weight = node.tensors["weight"].astype(np.float32)
-    if "weight_scale" in node.tensors:
-        weight *= node.tensors["weight_scale"].reshape(-1, *[1] * (weight.ndim - 1))
-    return weight
+        return {"engine": self.engine, "isa": "NumPy", "nodes": len(self.model.graph.nodes)}
 
 
 def per_channel(tensor: Array, x: Array) -> Array:
@@ -117,16 +82,13 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
 
 def bconv2d(node: Node, x: Array) -> Array:
     """1-bit convolution: exact whole numbers of bits and levels, floats of floats."""
-    weight = dense_kernels(node, x.shape[1] // node.attributes["groups"])
+    planes = x.shape[1] // node.attributes["groups"]
     if x.dtype == np.float32:
-        taps = weight.astype(np.float32)
-        if "modulation" in node.tensors:
-            taps *= np.tile(node.tensors["modulation"], (len(taps) // len(node.tensors["modulation"]), 1, 1))[
-                :, None
-            ]
-        return convolve(x, taps, node.attributes)
+        return convolve(x, modulated_kernels(node, planes), node.attributes)
     # Every sum is below 2**31 (checked with the file), so 64-bit floats hold it and all its parts exactly.
-    return convolve(x.astype(np.float64), weight.astype(np.float64), node.attributes).astype(np.int32)
+    return convolve(x.astype(np.float64), dense_kernels(node, planes).astype(np.float64), node.attributes).astype(
+        np.int32
+    )
 
 
 def conv2d(node: Node, x: Floats) -> Array:

@@ -16,9 +16,9 @@ from onebit.errors import ExportError, UserError
 from onebit.exporting.building import Builder, Wide, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
 from onebit.graph import INPUT, Array, Graph, Node
-from onebit.inputs import checked_input
 from onebit.modelfile import Model
-from onebit.reference import Floats, Reference
+from onebit.reference import Reference
+from onebit.runnable import Floats, checked_input
 
 REACH = 7.0  # standard deviations of a batch norm's channel that its range covers: its tails are long
 

@@ -1,0 +1,49 @@
+"""What the engines have in common: a model, what it may be called with, and its kernels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebit.errors import UserError
+from onebit.graph import Array
+from onebit.modelfile import Model
+from onebit.weights import packed_state_dict
+
+Floats = NDArray[np.float32]
+
+
+class Runnable:
+    """A model that an engine runs, batch after batch: `logits = net(images)`."""
+
+    engine: ClassVar[str]
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.model.graph.input_shape))
+        return f"<{self.model.description or 'a net'}: images of {size}, engine {self.engine!r}>"
+
+    def __call__(self, x: Floats) -> Floats:
+        """Images (N, channels, height, width), float32, to the outputs of the net."""
+        raise NotImplementedError
+
+    def binary_state_dict(self) -> dict[str, Array]:
+        """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
+        return packed_state_dict(self.model)
+
+
+def checked_input(x: Any, model: Model) -> Floats:
+    """The batch itself; raises UserError if it is not one for this net."""
+    shape = model.graph.input_shape
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+        kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+        raise UserError(f"the net takes a float32 array, not {kind}")
+    if x.ndim != 4 or x.shape[1:] != shape:
+        raise UserError(f"the net takes images of shape (N, {', '.join(map(str, shape))}), not {x.shape}")
+    if not len(x):
+        raise UserError("the batch is empty: the net takes one image or more")
+    return x

@@ -1,0 +1,49 @@
+"""The weights of a packed net, written out as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebit.graph import Array, Node
+from onebit.modelfile import Model
+from onebit.packing import unpack_kernels, unpack_signs
+
+
+def dense_kernels(node: Node, planes: int) -> Array:
+    """The +-1 weight (out_channels, planes, kh, kw) of a `bconv2d`: row o*J + j is mask j times kernel o."""
+    at = node.attributes
+    J, (height, width) = at["projections"], at["kernel_size"]
+    signs = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
+    weight = np.repeat(signs, J, axis=0)
+    if "masks" in node.tensors:
+        masks = unpack_signs(node.tensors["masks"], (J, height, width))
+        weight *= np.tile(masks, (len(signs), 1, 1))[:, None]
+    return weight
+
+
+def modulated_kernels(node: Node, planes: int) -> NDArray[np.float32]:
+    """The weight of a `bconv2d` of floats: +-1, times its modulation if it has one."""
+    weight = dense_kernels(node, planes).astype(np.float32)
+    if "modulation" in node.tensors:
+        modulation = node.tensors["modulation"]
+        weight *= np.tile(modulation, (len(weight) // len(modulation), 1, 1))[:, None]
+    return weight
+
+
+def float_weight(node: Node) -> NDArray[np.float32]:
+    """The weight of a `conv2d` or `linear`, however it is stored."""
+    weight = node.tensors["weight"].astype(np.float32)
+    if "weight_scale" in node.tensors:
+        weight *= node.tensors["weight_scale"].reshape(-1, *[1] * (weight.ndim - 1))
+    return weight
+
+
+def packed_state_dict(model: Model) -> dict[str, Array]:
+    """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
+    nodes = [node for node in model.graph.nodes if node.op == "bconv2d"]
+    channels = [model.values[node.inputs[0]].channels for node in nodes]
+    return {
+        f"{node.name}.weight": dense_kernels(node, count // node.attributes["groups"])
+        for node, count in zip(nodes, channels, strict=True)
+    }

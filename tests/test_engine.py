@@ -1,0 +1,311 @@
+"""The native engine against the NumPy interpreter: sums bit for bit, floats to rounding, on every kind of kernel."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from engines import HERE, assert_close, assert_same, both, each_isa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire_models import Chain, wire_models
+
+import onebit
+from onebit.engine import Engine
+from onebit.errors import UserError
+from onebit.modelfile import write_model
+from onebit.packing import pack_kernels, pack_signs
+from onebit.reference import Reference
+
+CHANNELS = (1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 192, 260)
+
+
+def batch_for(model, count=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, *model.graph.input_shape)).astype(np.float32)
+    x[rng.random(x.shape) < 0.05] = 0  # ties
+    return x
+
+
+def sums_of(net, channels):
+    """A net whose output is the sums before it, as floats: whole numbers."""
+    return net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+
+
+@st.composite
+def convolutions(draw):
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    planes = draw(st.sampled_from(CHANNELS)) if groups == 1 else draw(st.sampled_from((1, 3, 32, 65)))
+    J = draw(st.sampled_from((1, 1, 2, 4)))
+    kernels = draw(st.sampled_from(CHANNELS)) if groups == 1 else groups * draw(st.sampled_from((1, 5, 17)))
+    taps = draw(st.sampled_from(((1, 1), (3, 3), (3, 3), (5, 5), (1, 3), (2, 2), (3, 1), (4, 7))))
+    stride = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]
+    dilation = [draw(st.integers(1, 3)), draw(st.sampled_from((1, 1, 2)))]
+    padding = [draw(st.integers(0, 3)) for _ in range(4)]
+    sides = [
+        draw(st.integers(max(1, dilation[i] * (taps[i] - 1) + 1 - sum(padding[2 * i : 2 * i + 2])), 13))
+        if dilation[i] * (taps[i] - 1) + 1 - sum(padding[2 * i : 2 * i + 2]) <= 13
+        else 20
+        for i in (0, 1)
+    ]
+    net = Chain(planes * groups, *sides)
+    net.add("sign")
+    net.bconv(
+        planes, kernels, J=J, taps=taps, stride=stride, dilation=dilation, padding=padding, groups=groups,
+        masks=draw(st.booleans()),
+    )  # fmt: skip
+    return net
+
+
+@each_isa
+@settings(max_examples=120, deadline=None)
+@given(net=convolutions(), count=st.integers(1, 3), seed=st.integers(0, 9))
+def test_sums_are_exact(isa, net, count, seed):
+    model = sums_of(net, 0).model()
+    assert_same(model, batch_for(model, count, seed), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("width", [1, 2, 7, 8])
+def test_every_width_of_channels(isa, channels, width):
+    """3x3 with exact zero padding, as nets have it: every shape of tile, odd and even rows."""
+    net = Chain(channels, 5, width).add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
+    model = sums_of(net, channels).model()
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("taps", [65535, 65536])
+def test_counts_at_their_limit(isa, taps):
+    """Counts of 16 bits hold 65535 taps, all of them different or all equal; one more goes another way."""
+    net = Chain(taps, 1, 2).add("sign")
+    signs = np.ones((2, taps, 1, 1), np.float32)
+    signs[1] = -1
+    net.add("bconv2d", tensors={"kernels": pack_kernels(signs)}, out_channels=2, kernel_size=[1, 1])
+    model = sums_of(net, 2).model()
+    x = np.ones((2, taps, 1, 2), np.float32)
+    x[1] = -1
+    found, expected = both(model, x, isa)
+    np.testing.assert_array_equal(found, expected)
+    assert np.abs(found).min() == taps
+
+
+@each_isa
+@pytest.mark.parametrize("taps", [65792, 65793])
+def test_levels_at_the_limit_of_exact_floats(isa, taps):
+    """255 * 65793 = 2^24 - 1 + ... : below 2^24 floats do the sums of levels, from there on whole numbers."""
+    net = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255)
+    net.bconv(taps, 3, taps=(1, 1), masks=False)
+    model = sums_of(net, 3).model()
+    x = np.full((1, taps, 1, 1), 255, np.float32)
+    x[:, 1::2] = 254
+    assert_same(model, x, isa)
+
+
+@each_isa
+@settings(max_examples=30, deadline=None)
+@given(
+    planes=st.sampled_from((1, 3, 16, 33)), kernels=st.sampled_from((1, 8, 17)), low=st.sampled_from((0, -1, -128)),
+    high=st.sampled_from((1, 3, 127)), stride=st.integers(1, 2), groups=st.sampled_from((1, 2)),
+)  # fmt: skip
+def test_sums_of_levels_are_exact(isa, planes, kernels, low, high, stride, groups):
+    net = Chain(planes * groups, 6, 5).add("quantize", per_unit=20.0, low=low, high=high)
+    net.bconv(planes, kernels * groups, stride=[stride, stride], padding=[1, 1, 0, 2], groups=groups)
+    model = sums_of(net, 0).model()
+    x = batch_for(model)
+    x[0, 0, 0, :4] = [np.nan, np.inf, -np.inf, 0.125]  # NaN is 0; 2.5 rounds to the even number
+    assert_same(model, x, isa)
+
+
+@each_isa
+@pytest.mark.parametrize("channels", [1, 7, 8, 16, 33, 64, 130])
+def test_bits_of_sums(isa, channels):
+    """Thresholds straight behind a 1-bit convolution, of either direction, also such as no sum reaches; with a residual."""
+    rng = np.random.default_rng(channels)
+    net = Chain(channels, 6, 5).add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
+    thresholds = rng.integers(-9, 9, channels).astype(np.int32)
+    thresholds[:2] = [-(2**31), 2**31 - 1][: min(2, channels)]
+    at_most = pack_signs(rng.normal(size=channels))
+    net.add("threshold", "bits", tensors={"thresholds": thresholds, "at_most": at_most})
+    net.bconv(channels, channels, padding=[1, 1, 1, 1])
+    net.add("affine", "norm", tensors={"scale": net.floats(channels), "shift": net.floats(channels)})
+    net.add("prelu", "prelu", tensors={"slope": net.floats(channels)})
+    net.add("add", "sum", ["prelu", "input"])
+    floats = np.where(rng.random(channels) < 0.2, np.inf, net.floats(channels)).astype(np.float32)
+    net.add("threshold", "more", ["sum"], tensors={"thresholds": floats, "at_most": at_most})
+    net.bconv(channels, 3)
+    model = sums_of(net, 3).model()
+    x = batch_for(model)
+    found, expected = both(model, x, isa)
+    assert (found == expected).mean() > 0.99  # a float before `more` may differ in its last bit
+
+
+@each_isa
+@pytest.mark.parametrize("which", range(3))
+def test_every_operation(isa, which):
+    model = wire_models()[which]
+    for seed in range(3):
+        assert_close(model, batch_for(model, 3, seed), isa)
+
+
+@each_isa
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_float_convolutions(isa, data):
+    draw = data.draw
+    groups = draw(st.sampled_from((1, 1, 2, 6)))
+    planes, outputs = draw(st.sampled_from((1, 3, 8))), groups * draw(st.sampled_from((1, 2, 16, 17)))
+    taps = draw(st.sampled_from(((1, 1), (3, 3), (7, 7), (2, 3))))
+    stride, dilation = [draw(st.integers(1, 3)) for _ in "hw"], [draw(st.integers(1, 2)) for _ in "hw"]
+    net = Chain(planes * groups, draw(st.integers(13, 20)), draw(st.integers(13, 20)))
+    weight = net.floats(outputs, planes, *taps)
+    net.add(
+        "conv2d", tensors={"weight": weight, "bias": net.floats(outputs)}, stride=stride, dilation=dilation,
+        padding=[draw(st.integers(0, 3)) for _ in range(4)], groups=groups,
+    )  # fmt: skip
+    for op in draw(st.lists(st.sampled_from(("relu", "prelu", "affine", "clamp", "abs")), max_size=3)):
+        tensors = {"prelu": {"slope": net.floats(outputs)}, "affine": {"scale": net.floats(1)}}.get(op, {})
+        net.add(op, tensors=tensors, **({"low": -0.5, "high": None} if op == "clamp" else {}))
+    model = net.model()
+    assert_close(model, batch_for(model), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("channels", [1, 8, 20, 40])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_pools(isa, channels, ceil_mode):
+    for op, options in (
+        ("max_pool2d", {"padding": [1, 0], "dilation": [1, 2]}),
+        ("avg_pool2d", {"padding": [1, 1], "count_include_pad": False}),
+        ("avg_pool2d", {"padding": [1, 1], "count_include_pad": True}),
+    ):
+        net = Chain(channels, 9, 8).add(op, kernel_size=[3, 3], stride=[2, 2], ceil_mode=ceil_mode, **options)
+        model = net.model()
+        x = batch_for(model)
+        x[0, 0, 2, 2] = np.nan
+        assert_close(model, x, isa)
+
+
+@each_isa
+def test_numbers_that_are_not_finite(isa):
+    """NaN is not >= 0: its bit is -1. It stays NaN through the float part of a net, and a relu."""
+    net = Chain(9, 3, 4).add("sign").bconv(9, 4)
+    model = sums_of(net, 4).model()
+    x = batch_for(model)
+    x[0, :3, 0, 0] = [np.nan, np.inf, -np.inf]
+    x[0, 3, 0, 0] = -0.0
+    assert_same(model, x, isa)
+    net = Chain(9, 3, 4).add("relu").add("prelu", tensors={"slope": np.full(1, 0.5, np.float32)})
+    net.add("clamp", low=None, high=1.0)
+    found, expected = both(net.model(), x, isa)
+    np.testing.assert_array_equal(found, expected)
+    assert np.isnan(found[0, 0, 0, 0])
+
+
+@each_isa
+def test_a_value_is_never_overwritten_while_it_is_needed(isa):
+    """Long and short shortcuts across each other: what shares bytes must not live at the same time."""
+    net = Chain(5, 4, 4)
+    net.add("relu", "a").add("abs", "b").add("tanh", "c", ["a"]).add("add", "d", ["b", "c"])
+    net.add("conv2d", "e", ["d"], tensors={"weight": net.floats(5, 5, 1, 1)}).add("add", "f", ["e", "a"])
+    net.add("add", "g", ["f", "d"]).add("multiply", "h", ["g", "f"]).add("add", "i", ["h", "h"])
+    net.add("conv2d", "j", ["i"], tensors={"weight": net.floats(5, 5, 3, 3)}, padding=[1, 1, 1, 1])
+    net.add("add", "k", ["j", "i"]).add("sign", "l", ["k"]).bconv(5, 5, padding=[1, 1, 1, 1])
+    net.add("affine", "m", tensors={"scale": net.floats(5)}).add("add", "n", ["m", "k"])
+    model = net.model()
+    assert_close(model, batch_for(model), isa)
+
+
+@each_isa
+def test_layouts_and_batches(isa):
+    model = wire_models()[1]  # its output is an image
+    engine, x = Engine(model, isa), batch_for(model, 5)
+    expected = engine(x)
+    by_pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(engine(by_pixels), expected)
+    assert engine(by_pixels).transpose(0, 2, 3, 1).flags.c_contiguous
+    np.testing.assert_array_equal(engine(x[::-1][:, ::-1][:, ::-1]), engine(x[::-1].copy()))
+    for i in range(5):
+        np.testing.assert_array_equal(engine(x[i : i + 1])[0], expected[i])
+
+
+def test_several_threads_at_once(tmp_path):
+    model = wire_models()[0]
+    engine, xs = Engine(model), [batch_for(model, 50, seed) for seed in range(4)]
+    expected = [engine(x) for x in xs]
+    wrong, start = [], threading.Barrier(4)
+
+    def work(i):
+        start.wait()
+        wrong.extend(1 for _ in range(50) if not np.array_equal(engine(xs[i]), expected[i]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((1, 2, 6, 4), np.float32), r"\(N, 2, 6, 5\), not \(1, 2, 6, 4\)"),
+        (np.zeros((1, 3, 6, 5), np.float32), r"not \(1, 3, 6, 5\)"),
+        (np.zeros((2, 6, 5), np.float32), r"not \(2, 6, 5\)"),
+        (np.zeros((1, 2, 6, 5)), "float32 array, not float64"),
+        (np.zeros((1, 2, 6, 5), np.uint8), "not uint8"),
+        ([[1.0]], "not list"),
+        (np.zeros((0, 2, 6, 5), np.float32), "batch is empty"),
+    ],
+)
+def test_inputs_that_are_none(x, message):
+    with pytest.raises(UserError, match=message):
+        Engine(wire_models()[0])(x)
+
+
+def test_load(tmp_path, monkeypatch):
+    path = tmp_path / "net.onebit"
+    write_model(wire_models()[0], path)
+    engine = onebit.load(path)
+    assert (engine.info()["engine"], engine.info()["isa"]) == ("native", HERE[0])
+    assert "'native'" in repr(engine)
+    assert engine.info()["workspace_bytes"] > 0
+    assert ["conv2d", "threshold"] in [step["operations"] for step in engine.info()["steps"]]
+    assert len(engine.step_seconds(batch_for(engine.model))) == len(engine.info()["steps"])
+    assert onebit.load(path, isa="scalar").info()["isa"] == "scalar"
+    monkeypatch.setenv("ONEBIT_ISA", "scalar")
+    assert onebit.load(path).info()["isa"] == "scalar"
+    monkeypatch.setenv("ONEBIT_ISA", "mmx")
+    with pytest.raises(UserError, match=r"\$ONEBIT_ISA=mmx: there are auto, avx2, scalar"):
+        onebit.load(path)
+    assert onebit.load(path, isa="scalar").info()["isa"] == "scalar"  # what is asked for goes before the variable
+    with pytest.raises(UserError, match="isa="):
+        onebit.load(path, isa="scalar", engine="reference")
+    assert isinstance(onebit.load(path, engine="reference"), Reference)
+
+
+def test_an_isa_that_the_machine_lacks(tmp_path, monkeypatch):
+    from onebit import _native
+
+    write_model(wire_models()[0], tmp_path / "net.onebit")
+    monkeypatch.setattr(_native, "has_isa", lambda isa: isa == "scalar")
+    with pytest.raises(UserError, match="isa='avx2': this machine can't run it; it can run scalar"):
+        onebit.load(tmp_path / "net.onebit", isa="avx2")
+    assert onebit.load(tmp_path / "net.onebit").isa == "scalar"
+
+
+def test_a_missing_engine_is_said_and_never_replaced(tmp_path):
+    write_model(wire_models()[0], tmp_path / "net.onebit")
+    program = (
+        "import sys; sys.modules['onebit._native'] = None; import onebit\n"
+        "onebit.load(sys.argv[1], engine='reference')\n"
+        "try: onebit.load(sys.argv[1])\n"
+        "except ValueError as error: print(error)"
+    )
+    command = [sys.executable, "-c", program, tmp_path / "net.onebit"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "native engine can't be loaded" in said
+    assert "engine='reference'" in said
