@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
+NATIVE := $(wildcard native/*.cpp native/*/*.[ch])
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow test-sanitized lint format bench clean
 
 demo: $(READY)  ## train a small 1-bit net and its float twin on real images, side by side
 	$(BIN)/onebit demo
@@ -20,14 +21,25 @@ test: $(READY)  ## all tests but the slow ones
 test-slow: $(READY)  ## the slow tests
 	$(BIN)/python -m pytest -m slow
 
-lint: $(READY)  ## ruff and mypy
+# The engine with the address and undefined-behaviour sanitizers of GCC or clang, and the tests that call it.
+SANITIZED := build/sanitized
+test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
+	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build $(SANITIZED) --parallel
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \
+	  $(BIN)/python -m pytest --noconftest -n auto tests/test_engine.py tests/test_native.py
+
+lint: $(READY)  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 
 format: $(READY)  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(NATIVE)
 
 bench: $(READY)  ## what the projection, the other methods and the data cost in training; what a file costs
 	$(BIN)/python benchmarks/training_step.py
@@ -45,7 +57,7 @@ help:
 # for where pip is set up to look, then at PyTorch's own index. On macOS the default build is the CPU build.
 TORCH      := torch==2.13.0$(if $(filter Darwin,$(shell uname)),,+cpu)
 CPU_WHEELS := https://download.pytorch.org/whl/cpu
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "onebit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
 	@echo "making $(VENV) (the first time takes a minute or two) ..."

@@ -4,19 +4,16 @@
     python fuzz/model_file.py -max_total_time=3600      an hour
 
 An input is the bytes of a file (if its first byte is even), or a description in JSON for the tensors of a sound
-file: bytes alone would seldom come past the JSON. What is read is also run, if that is not much work. Options are
-libFuzzer's; a folder as the last argument keeps what was found.
+file: bytes alone would seldom come past the JSON. What is read is also run, by every engine, if that is not much
+work. Options are libFuzzer's; a folder as the last argument keeps what was found.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import random
-import struct
 import sys
 from pathlib import Path
-from typing import Any
 
 import atheris
 
@@ -24,31 +21,19 @@ with atheris.instrument_imports(include=["onebit"]):
     import numpy as np
     from safetensors.numpy import load, save
 
-    from onebit.checking import multiply_adds, padded
+    from onebit.engine import Engine
     from onebit.errors import ModelFileError
-    from onebit.modelfile import KEY, Model, pack_model, unpack_model
+    from onebit.modelfile import KEY, pack_model, unpack_model
+    from onebit.native import ISAS, native
     from onebit.reference import Reference
     from onebit.summary import summarize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from mutations import change_something, description_of, is_small
 from wire_models import wire_models
 
 FILES = [pack_model(model) for model in wire_models()]
 TENSORS = [load(content) for content in FILES]
-
-
-def description_of(content: bytes) -> bytes:
-    """The JSON of a file's graph."""
-    size = struct.unpack("<Q", content[:8])[0]
-    text: str = json.loads(content[8 : 8 + size])["__metadata__"][KEY]
-    return text.encode()
-
-
-def is_small(model: Model) -> bool:
-    """Whether running it takes little time and memory: the limits of the file allow much more."""
-    work = sum(multiply_adds(node, model.values) for node in model.graph.nodes)
-    read = sum(padded(node, model.values).size for node in model.graph.nodes)
-    return work + read + sum(value.size for value in model.values.values()) < 1 << 20
 
 
 def test_one_input(data: bytes) -> None:
@@ -70,31 +55,11 @@ def test_one_input(data: bytes) -> None:
         raise RuntimeError("a model that is not what it was, written and read again")
     if is_small(model):
         with np.errstate(all="ignore"):
-            Reference(model)(np.ones((1, *model.graph.input_shape), np.float32))
-
-
-ODD = (
-    0,
-    -1,
-    1,
-    2,
-    255,
-    1024,
-    65537,
-    2**31,
-    2**63,
-    2**200,
-    0.5,
-    -0.0,
-    1e308,
-    True,
-    None,
-    "",
-    "input",
-    [],
-    {},
-    [1, 1],
-)
+            x = np.ones((1, *model.graph.input_shape), np.float32)
+            made = Reference(model)(x)
+            for isa in filter(native().has_isa, ISAS):
+                if Engine(model, isa)(x).shape != made.shape:
+                    raise RuntimeError("an output of another shape")
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
@@ -104,7 +69,7 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         try:
             tree = json.loads(data[1:])
             for _ in range(rng.choice((1, 1, 2, 5))):
-                _change_something(tree, rng)
+                change_something(tree, rng)
             text = json.dumps(tree).encode()
         except (ValueError, RecursionError):
             text = b""
@@ -112,29 +77,6 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
             return data[:1] + text
     mutated: bytes = atheris.Mutate(data, max_size)
     return mutated
-
-
-def _change_something(tree: Any, rng: random.Random) -> None:
-    places = [(tree, key) for key in _keys(tree)]
-    for holder, key in places:  # grows while it goes: the whole tree
-        places += [(holder[key], inner) for inner in _keys(holder[key])]
-    if not places:
-        return
-    holder, key = rng.choice(places)
-    other, where = rng.choice(places)
-    what = rng.random()
-    if what < 0.15:
-        del holder[key]
-    elif what < 0.3 and isinstance(holder, list):
-        holder.insert(rng.randrange(len(holder) + 1), json.loads(json.dumps(holder[key])))
-    elif what < 0.6:
-        holder[key] = json.loads(json.dumps(other[where]))
-    else:
-        holder[key] = copy.deepcopy(rng.choice(ODD))  # itself, changed later, could come to hold itself
-
-
-def _keys(tree: Any) -> list[Any]:
-    return list(tree) if isinstance(tree, dict) else list(range(len(tree))) if isinstance(tree, list) else []
 
 
 def main() -> None:

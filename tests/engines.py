@@ -1,7 +1,20 @@
 """What tests of the native engine share."""
 
+import importlib.util
+import os
+import sys
+
 import numpy as np
 import pytest
+
+# Another build of the engine in place of the installed one: `make test-sanitized`.
+if library := os.environ.get("ONEBIT_TEST_NATIVE"):
+    spec = importlib.util.spec_from_file_location("onebit._native", library)
+    sys.modules["onebit._native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["onebit._native"])
+    import onebit
+
+    onebit._native = sys.modules["onebit._native"]
 
 from onebit.engine import Engine
 from onebit.modelfile import pack_model, unpack_model

@@ -1,4 +1,4 @@
-"""The native engine against the NumPy interpreter: sums bit for bit, floats to rounding, on every kind of kernel."""
+"""The native engine against the NumPy interpreter: sums bit for bit, floats to rounding, on all kernels."""
 
 import subprocess
 import sys
@@ -6,17 +6,17 @@ import threading
 
 import numpy as np
 import pytest
-from engines import HERE, assert_close, assert_same, both, each_isa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_models import Chain, wire_models
 
 import onebit
+from engines import HERE, assert_close, assert_same, both, each_isa
 from onebit.engine import Engine
 from onebit.errors import UserError
 from onebit.modelfile import write_model
 from onebit.packing import pack_kernels, pack_signs
 from onebit.reference import Reference
+from wire_models import Chain, wire_models
 
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 192, 260)
 
@@ -28,7 +28,7 @@ def batch_for(model, count=2, seed=0):
     return x
 
 
-def sums_of(net, channels):
+def sums_of(net):
     """A net whose output is the sums before it, as floats: whole numbers."""
     return net.add("affine", tensors={"scale": np.ones(1, np.float32)})
 
@@ -62,7 +62,7 @@ def convolutions(draw):
 @settings(max_examples=120, deadline=None)
 @given(net=convolutions(), count=st.integers(1, 3), seed=st.integers(0, 9))
 def test_sums_are_exact(isa, net, count, seed):
-    model = sums_of(net, 0).model()
+    model = sums_of(net).model()
     assert_same(model, batch_for(model, count, seed), isa)
 
 
@@ -72,7 +72,7 @@ def test_sums_are_exact(isa, net, count, seed):
 def test_every_width_of_channels(isa, channels, width):
     """3x3 with exact zero padding, as nets have it: every shape of tile, odd and even rows."""
     net = Chain(channels, 5, width).add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
-    model = sums_of(net, channels).model()
+    model = sums_of(net).model()
     assert_same(model, batch_for(model), isa)
 
 
@@ -84,7 +84,7 @@ def test_counts_at_their_limit(isa, taps):
     signs = np.ones((2, taps, 1, 1), np.float32)
     signs[1] = -1
     net.add("bconv2d", tensors={"kernels": pack_kernels(signs)}, out_channels=2, kernel_size=[1, 1])
-    model = sums_of(net, 2).model()
+    model = sums_of(net).model()
     x = np.ones((2, taps, 1, 2), np.float32)
     x[1] = -1
     found, expected = both(model, x, isa)
@@ -98,7 +98,7 @@ def test_levels_at_the_limit_of_exact_floats(isa, taps):
     """255 * 65793 = 2^24 - 1 + ... : below 2^24 floats do the sums of levels, from there on whole numbers."""
     net = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255)
     net.bconv(taps, 3, taps=(1, 1), masks=False)
-    model = sums_of(net, 3).model()
+    model = sums_of(net).model()
     x = np.full((1, taps, 1, 1), 255, np.float32)
     x[:, 1::2] = 254
     assert_same(model, x, isa)
@@ -113,7 +113,7 @@ def test_levels_at_the_limit_of_exact_floats(isa, taps):
 def test_sums_of_levels_are_exact(isa, planes, kernels, low, high, stride, groups):
     net = Chain(planes * groups, 6, 5).add("quantize", per_unit=20.0, low=low, high=high)
     net.bconv(planes, kernels * groups, stride=[stride, stride], padding=[1, 1, 0, 2], groups=groups)
-    model = sums_of(net, 0).model()
+    model = sums_of(net).model()
     x = batch_for(model)
     x[0, 0, 0, :4] = [np.nan, np.inf, -np.inf, 0.125]  # NaN is 0; 2.5 rounds to the even number
     assert_same(model, x, isa)
@@ -122,7 +122,7 @@ def test_sums_of_levels_are_exact(isa, planes, kernels, low, high, stride, group
 @each_isa
 @pytest.mark.parametrize("channels", [1, 7, 8, 16, 33, 64, 130])
 def test_bits_of_sums(isa, channels):
-    """Thresholds straight behind a 1-bit convolution, of either direction, also such as no sum reaches; with a residual."""
+    """Thresholds straight behind a 1-bit convolution, of either direction, some that no sum reaches; a residual."""
     rng = np.random.default_rng(channels)
     net = Chain(channels, 6, 5).add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
     thresholds = rng.integers(-9, 9, channels).astype(np.int32)
@@ -136,7 +136,7 @@ def test_bits_of_sums(isa, channels):
     floats = np.where(rng.random(channels) < 0.2, np.inf, net.floats(channels)).astype(np.float32)
     net.add("threshold", "more", ["sum"], tensors={"thresholds": floats, "at_most": at_most})
     net.bconv(channels, 3)
-    model = sums_of(net, 3).model()
+    model = sums_of(net).model()
     x = batch_for(model)
     found, expected = both(model, x, isa)
     assert (found == expected).mean() > 0.99  # a float before `more` may differ in its last bit
@@ -192,7 +192,7 @@ def test_pools(isa, channels, ceil_mode):
 def test_numbers_that_are_not_finite(isa):
     """NaN is not >= 0: its bit is -1. It stays NaN through the float part of a net, and a relu."""
     net = Chain(9, 3, 4).add("sign").bconv(9, 4)
-    model = sums_of(net, 4).model()
+    model = sums_of(net).model()
     x = batch_for(model)
     x[0, :3, 0, 0] = [np.nan, np.inf, -np.inf]
     x[0, 3, 0, 0] = -0.0

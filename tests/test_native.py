@@ -1,0 +1,174 @@
+"""The C side checks every size of a plan again: a wrong one is an error with a line, and nothing else happens.
+
+Run under the sanitizers, too (`make test-sanitized`).
+"""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from engines import HERE, each_isa
+from mutations import change_something, description_of, is_small
+from onebit.engine import Engine
+from onebit.errors import ModelFileError
+from onebit.modelfile import KEY, pack_model, unpack_model
+from onebit.native import native
+from wire_models import wire_models
+
+FLOAT, BITS, LEVELS, SUMS = range(4)
+INFINITY = float("inf")
+WINDOW = {
+    "kernel": (3, 3),
+    "stride": (1, 1),
+    "dilation": (1, 1),
+    "padding": (1, 1, 1, 1),
+    "groups": 1,
+    "outputs": 4,
+}
+SIGNS = np.ones((4, 2, 3, 3), np.int8)
+
+
+def a_net():
+    """Values: 0 the input, 1 bits, 2 and 3 floats of 4 channels, 4 sums, 5 levels."""
+    net = native().Net(HERE[0])
+    net.value(FLOAT, 2, 5, 6, 0)
+    net.value(BITS, 2, 5, 6, 1024)
+    net.value(FLOAT, 4, 5, 6, 2048)
+    net.value(FLOAT, 4, 5, 6, 4096)
+    net.value(SUMS, 4, 5, 6, 8192)
+    net.value(LEVELS, 2, 5, 6, 1024)
+    return net
+
+
+def an_output(channels=4, **changes):
+    plain = {
+        "scale": None, "shift": None, "first": (None, -INFINITY, INFINITY), "residual": -1,
+        "second": (None, -INFINITY, INFINITY), "numbers_to": 2, "bits_to": -1, "thresholds": None, "at_most": None,
+    }  # fmt: skip
+    return native().Output(channels=channels, **(plain | changes))
+
+
+def bits_output(**changes):
+    zeros = {"thresholds": np.zeros(2, np.float32), "at_most": np.zeros(2, np.uint8)}
+    return an_output(2, **({"numbers_to": -1, "bits_to": 1} | zeros | changes))
+
+
+def with_bits():
+    net = a_net()
+    net.pointwise(0, bits_output())
+    return net
+
+
+def floats(*shape):
+    return np.zeros(shape, np.float32)
+
+
+WRONG = {
+    "no value 9": lambda net: net.pointwise(9, bits_output()),
+    "no value -2": lambda net: net.pointwise(-2, bits_output()),
+    "wrong kind": lambda net: net.quantize(1, 5, 1.0, 0, 1),
+    "before it is made": lambda net: net.pointwise(3, an_output()),
+    "is the input": lambda net: net.unary(0, 0, 0),
+    "a value has sides": lambda net: net.value(FLOAT, 0, 1, 1, 0),
+    "more than": lambda net: net.value(FLOAT, 1 << 14, 1 << 14, 2, 0),
+    "unknown kind": lambda net: net.value(4, 1, 1, 1, 0),
+    "lies at byte": lambda net: net.value(FLOAT, 1, 1, 1, 8),
+    "71 weights": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS.ravel()[:71].copy(), output=an_output()),
+    "0 groups": lambda net: net.bconv2d(1, **WINDOW | {"groups": 0}, signs=SIGNS, output=an_output()),
+    "3 groups": lambda net: net.bconv2d(1, **WINDOW | {"groups": 3}, signs=SIGNS, output=an_output()),
+    "out of bounds": lambda net: net.bconv2d(1, **WINDOW | {"stride": (0, 1)}, signs=SIGNS, output=an_output()),
+    "window is larger": lambda net: net.bconv2d(
+        1, **WINDOW | {"dilation": (9, 1)}, signs=SIGNS, output=an_output()
+    ),
+    "another shape than what": lambda net: net.bconv2d(
+        1, **WINDOW | {"stride": (2, 1)}, signs=SIGNS, output=an_output()
+    ),
+    "tensors of 5 channels, not 4": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(5)),
+    "3 numbers for 4 channels": lambda net: an_output(scale=floats(3), shift=floats(4)),
+    "scale without a shift": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(scale=floats(4))),
+    "low is more than": lambda net: net.bconv2d(
+        1, **WINDOW, signs=SIGNS, output=an_output(first=(None, 1.0, 0.0))
+    ),
+    "residual has another": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(residual=0)),
+    "goes nowhere": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(numbers_to=-1)),
+    "what are not sums": lambda net: net.bconv2d(
+        1, **WINDOW, signs=SIGNS, output=an_output(numbers_to=4, scale=floats(4), shift=floats(4))
+    ),
+    "without thresholds": lambda net: net.pointwise(0, bits_output(thresholds=None)),
+    "convolution in groups": lambda net: net.conv2d(
+        0, **WINDOW | {"groups": 2, "outputs": 2}, weight=floats(2, 1, 3, 3),
+        output=bits_output(),
+    ) or net.bconv2d(1, **WINDOW | {"groups": 2, "outputs": 2}, signs=SIGNS[:2, :1].copy(), output=bits_output()),
+    "an unknown pool": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 3, (4, 5), an_output(2)),
+    "7 places": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 0, (7, 5), an_output(2)),
+    "no tap within": lambda net: net.pool(0, (1, 1), (1, 1), (1, 1), (1, 1, 1, 1), 0, (7, 8), an_output(2)),
+    "has no tap": lambda net: net.adaptive_mean(0, (0, 1), an_output(2)),
+    "too many parts": lambda net: net.adaptive_mean(0, (1, 1 << 17), an_output(2)),
+    "don't make value": lambda net: net.binary(0, 0, 3, 0),
+    "unknown function": lambda net: net.unary(0, 3, 8),
+    "levels are out": lambda net: net.quantize(0, 5, 1.0, 0, 256),
+    "thresholds and at_most": lambda net: net.threshold(4, 1, np.zeros(4, np.int32), np.zeros(3, np.uint8)),
+    "can't be copied": lambda net: net.copy(0, 1, 2, 0, 2),
+    "can't be copied from 0 to 3": lambda net: net.copy(0, 0, 2, 3, 2),
+    "unknown mode": lambda net: net.pad(1, 1, (0, 0, 0, 0), 0),
+    "a pad of 5": lambda net: net.pad(0, 2, (5, 0, 0, 0), 1),
+    "a pad makes another": lambda net: net.pad(0, 2, (0, 0, 0, 0), 1),
+    "a reshape of": lambda net: net.reshape(0, 2),
+    "is never made": lambda net: net.finish(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_plans_are_refused(message):
+    with pytest.raises(ValueError, match=message):
+        WRONG[message](with_bits())
+
+
+def test_a_net_that_is_not_finished_does_not_run_and_a_finished_one_does_not_change():
+    net = with_bits()
+    with pytest.raises(RuntimeError, match="not finished"):
+        net.run(floats(1, 2, 5, 6), False, floats(1, 4, 5, 6), None)
+    net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output())
+    net.finish(2)
+    with pytest.raises(ValueError, match="no more values"):
+        net.value(FLOAT, 1, 1, 1, 0)
+    with pytest.raises(ValueError, match="finished"):
+        net.unary(0, 3, 0)
+    for images, outputs, seconds in (
+        (floats(1, 2, 5, 5), floats(1, 4, 5, 6), None),
+        (floats(1, 2, 5, 6), floats(2, 4, 5, 6), None),
+        (floats(1, 2, 5, 6), floats(1, 4, 5, 6), np.zeros(3)),
+    ):
+        with pytest.raises(ValueError, match="wrong size"):
+            net.run(images, False, outputs, seconds)
+    net.run(floats(0, 2, 5, 6), False, floats(0, 4, 5, 6), None)
+
+
+def test_an_unknown_isa():
+    with pytest.raises(ValueError, match="no avx1024"):
+        native().Net("avx1024")
+    assert not native().has_isa("avx1024")
+
+
+@each_isa
+def test_changed_descriptions(isa):
+    """Files whose graph was changed at random: what the reader lets through, the engine runs."""
+    files = [pack_model(model) for model in wire_models()]
+    tensors = [load(content) for content in files]
+    rng, ran = random.Random(0), 0
+    for _ in range(1000):
+        which = rng.randrange(len(files))
+        tree = json.loads(description_of(files[which]))
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            change_something(tree, rng)
+        try:
+            model = unpack_model(save(tensors[which], {KEY: json.dumps(tree)}))
+        except (ModelFileError, RecursionError):
+            continue
+        if is_small(model):
+            Engine(model, isa)(np.ones((1, *model.graph.input_shape), np.float32))
+            ran += 1
+    assert ran > 20
