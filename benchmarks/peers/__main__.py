@@ -1,0 +1,81 @@
+"""onebit beside PyTorch, ONNX Runtime, OpenVINO and Larq Compute Engine: one thread, one machine, in turns.
+
+    python -m benchmarks.peers                                  # every table, five runs
+    python -m benchmarks.peers --quick --tables conv            # a look
+    python -m benchmarks.peers --peers torch onebit --engine reference
+
+Each peer runs in an environment of its own, which is made at its first use. A peer that can't be had gets a row
+that says why. The report goes to the terminal and, as Markdown and JSON, into a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from . import report
+from .environments import DEFAULT_FOLDER
+from .measuring import QUICK, Effort, run_once
+from .nets import TABLES, Case, make_files
+from .rows import PEERS, ROWS
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--runs", type=int, default=5, help="the middle one is reported")
+    parser.add_argument(
+        "--rounds", type=int, default=Effort().rounds, help="of each run: every row has a burst in each"
+    )
+    parser.add_argument("--quick", action="store_true", help="one run of few rounds")
+    parser.add_argument("--engine", help="of onebit, if not its own choice: reference, ...")
+    parser.add_argument(
+        "--environments", type=Path, default=DEFAULT_FOLDER, help="folder of the peers' environments"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the report")
+    arguments = parser.parse_args()
+    now = datetime.now(UTC)
+    effort = QUICK if arguments.quick else Effort(max(1, arguments.rounds))
+    runs = 1 if arguments.quick else max(1, arguments.runs)
+    tables = []
+    for case in (case for name in arguments.tables for case in TABLES[name]):
+        tables.append(_measure(case, arguments, effort, runs))
+        print(report.as_text(tables[-1]), end="\n\n", flush=True)
+    print(report.legend())
+    burst = f"bursts of {effort.seconds} s or {effort.most} calls"
+    about = {
+        "date": f"{now:%Y-%m-%d %H:%M} UTC",
+        "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
+        "commit": report.commit(),
+        **report.machine(),
+        "versions": report.versions(tables),
+        "effort": f"{runs} runs of {effort.rounds} rounds; {burst}; 1 thread",
+    }
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    file = arguments.results / f"peers-{now:%Y%m%d-%H%M%S}"
+    file.with_suffix(".md").write_text(report.as_markdown(tables, about))
+    file.with_suffix(".json").write_text(json.dumps(report.as_json(tables, about), indent=1) + "\n")
+    print(f"\nwritten: {file}.md and .json")
+
+
+def _measure(case: Case, arguments: argparse.Namespace, effort: Effort, runs: int) -> report.Table:
+    rows = [row for row in ROWS if row.peer in arguments.peers]
+    with tempfile.TemporaryDirectory(prefix="onebit-peers-") as folder:
+        files = make_files(case, Path(folder))
+        made = [
+            run_once(files, case.batch, rows, effort, arguments.environments, arguments.engine) for _ in range(runs)
+        ]
+    return report.Table(case, made)
+
+
+if __name__ == "__main__":
+    main()

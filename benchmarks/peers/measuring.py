@@ -1,0 +1,169 @@
+"""One run of a table: every row is made ready, then all are timed in turns."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .driving import Contestant
+from .nets import Files
+from .rows import BASELINE, JUDGE, OURS, Row
+from .runner import CannotRunError, Floats
+
+
+class Effort(NamedTuple):
+    """How long is measured.
+
+    rounds    in each of them every row has a burst
+    seconds   of a burst, about; a burst has one call at least
+    most      calls of a burst
+    """
+
+    rounds: int = 30
+    seconds: float = 0.1
+    most: int = 20
+
+
+CLOSE = 1e-4  # of the largest output
+QUICK = Effort(rounds=5, seconds=0.05, most=10)
+
+
+class Agreement(NamedTuple):
+    """Of outputs with those of torch for the same net.
+
+    difference    the largest, over the largest output
+    images        how many there are
+    close         how many of them differ by less than `CLOSE`
+    same_argmax   share of outputs (of pixels, if images come out) whose largest channel is the same
+    border_only   they differ, but not inside of images
+    """
+
+    difference: float
+    images: int
+    close: int
+    same_argmax: float
+    border_only: bool
+
+
+@dataclass
+class Result:
+    """A row after a run. Times are in seconds, a list for each round; without them `failure` says why."""
+
+    failure: str = ""
+    way: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    agreement: Agreement | None = None
+    bursts: list[list[float]] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Of all calls."""
+        return statistics.median(self._calls())
+
+    @property
+    def p10(self) -> float:
+        """The time that a tenth of the calls stayed under: what it takes when nothing else disturbs."""
+        return float(np.percentile(self._calls(), 10))
+
+    def times_faster(self, other: Result) -> float:
+        """The median over rounds of the ratio within a round: a slow moment falls on both rows."""
+        pairs = zip(self.bursts, other.bursts, strict=True)
+        return statistics.median(statistics.median(theirs) / statistics.median(own) for own, theirs in pairs)
+
+    def _calls(self) -> list[float]:
+        return [taken for burst in self.bursts for taken in burst]
+
+
+Run = dict[Row, Result]
+
+
+def run_once(
+    files: Files, batch: int, rows: list[Row], effort: Effort, environments: Path, engine: str | None = None
+) -> Run:
+    """Measure the rows. Never more than one worker computes: each is asked only when the others have answered."""
+    folder = files.same.parent
+    results: Run = {row: Result() for row in rows}
+    outputs: dict[Row, Floats] = {}
+    ready: list[Contestant] = []
+    with ExitStack() as stack:
+        for row in rows:
+            saved = folder / f"{rows.index(row)}.npy"
+            request = {
+                "entry": row.entry,
+                "file": str(files.same if row.net == "same" else files.twin),
+                "batch": batch,
+                "images": str(files.images),
+                "folder": str(folder),
+                "outputs": str(saved),
+                "engine": engine,
+            }
+            _show(f"loading {row.name} ({row.net})")
+            try:
+                contestant = stack.enter_context(Contestant(row, environments, folder / f"{rows.index(row)}.log"))
+                reply = contestant.ask("load", **request)
+            except CannotRunError as error:
+                results[row].failure = str(error)
+                continue
+            results[row].way, results[row].versions = reply["way"], reply["versions"]
+            outputs[row] = np.load(saved, allow_pickle=False)
+            ready.append(contestant)
+        for number in range(effort.rounds):
+            _show(f"round {number + 1} of {effort.rounds}")
+            for contestant in list(ready):
+                try:
+                    reply = contestant.ask("time", seconds=effort.seconds, most=effort.most)
+                    results[contestant.row].bursts.append(reply["seconds"])
+                except CannotRunError as error:
+                    results[contestant.row] = Result(failure=str(error))
+                    ready.remove(contestant)
+    _show("")
+    _judge(results, outputs)
+    return results
+
+
+def _judge(results: Run, outputs: dict[Row, Floats]) -> None:
+    for row, found in outputs.items():
+        judge = JUDGE if row.net == "same" else BASELINE
+        if judge in outputs and row != judge:
+            try:
+                results[row].agreement = compare(found, outputs[judge])
+            except ValueError as error:
+                results[row] = Result(failure=str(error))
+
+
+def compare(found: Floats, expected: Floats) -> Agreement:
+    """How two outputs of the same net agree."""
+    if found.shape != expected.shape:
+        raise ValueError(f"outputs of shape {found.shape}, not {expected.shape}")
+    error = np.abs(found - expected) / np.abs(expected).max()
+    same = float((found.argmax(axis=1) == expected.argmax(axis=1)).mean())
+    close = int((error.reshape(len(error), -1).max(axis=1) < CLOSE).sum())
+    inside = error[:, :, 1:-1, 1:-1] if error.ndim == 4 else error
+    border_only = bool(inside.max() < CLOSE <= error.max())
+    return Agreement(float(error.max()), len(error), close, same, border_only)
+
+
+def middle(runs: list[Run]) -> Run:
+    """The run whose ratio of onebit to the baseline is the middle one: all figures of a table are of one run.
+
+    If either has failed, the run whose baseline (or, without it, the first row that ran) is the middle one.
+    """
+
+    def key(run: Run) -> float:
+        ran = [row for row, result in run.items() if result.bursts]
+        if OURS in ran and BASELINE in ran:
+            return run[OURS].times_faster(run[BASELINE])
+        return run[ran[0]].median if ran else 0.0
+
+    return sorted(runs, key=key)[len(runs) // 2]
+
+
+def _show(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,191 @@
+"""A packed net as an ONNX model: its bits are floats there, for ONNX has no 1-bit convolution.
+
+Every value keeps the name that it has in the .onebit file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onebit.graph import INPUT, Array, Node
+from onebit.modelfile import Model
+
+from .twin import directed, weight_of
+
+OPSET, IR_VERSION = 17, 8  # old enough for every peer
+# What the quantiser of ONNX Runtime leaves in the folder of a case, for OpenVINO, too: by what they have in 8 bits.
+INT8_FILES = {"convolutions only": "int8-convolutions.onnx", "every operation": "int8-all.onnx"}
+
+
+def onnx_model(model: Model, batch: int) -> onnx.ModelProto:
+    """The ONNX model of a packed net, for batches of one size."""
+    writer = _Writer(model, batch)
+    for node in model.graph.nodes:
+        if node.op not in _CONVERSIONS:
+            raise ValueError(f"{node.name}: {node.op} is not compared")
+        _CONVERSIONS[node.op](writer, node)
+    output = model.graph.nodes[-1].name
+    graph = helper.make_graph(
+        writer.nodes,
+        "net",
+        [_info(INPUT, (batch, *model.graph.input_shape))],
+        [_info(output, (batch, *model.values[output].shape))],
+        writer.constants,
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    onnx.checker.check_model(made)
+    return made
+
+
+def _info(name: str, shape: tuple[int, ...]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+class _Writer:
+    """Collects nodes and constants."""
+
+    def __init__(self, model: Model, batch: int) -> None:
+        self.model, self.batch = model, batch
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def put(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add an operation that makes `output`."""
+        self.nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
+        return output
+
+    def constant(self, node: Node, role: str, array: Array) -> str:
+        """Add a tensor of a node."""
+        name = f"{node.name}/{role}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def by_channel(self, node: Node, role: str, array: Array) -> str:
+        """Add a tensor of a number for each channel of what the node reads."""
+        sides = len(self.model.values[node.inputs[0]].shape) - 1
+        return self.constant(node, role, array.astype(np.float32).reshape(-1, *[1] * sides))
+
+    def bias(self, node: Node) -> list[str]:
+        """The input for the bias, if the node has one."""
+        return [self.constant(node, "bias", node.tensors["bias"])] if "bias" in node.tensors else []
+
+
+def _conv(writer: _Writer, node: Node) -> None:
+    at = node.attributes
+    top, bottom, left, right = at["padding"]
+    weight = weight_of(writer.model, node)
+    inputs = [node.inputs[0], writer.constant(node, "weight", weight), *writer.bias(node)]
+    writer.put(
+        "Conv",
+        inputs,
+        node.name,
+        kernel_shape=weight.shape[2:],
+        strides=at["stride"],
+        pads=[top, left, bottom, right],
+        dilations=at["dilation"],
+        group=at["groups"],
+    )
+
+
+def _linear(writer: _Writer, node: Node) -> None:
+    inputs = [node.inputs[0], writer.constant(node, "weight", weight_of(writer.model, node)), *writer.bias(node)]
+    writer.put("Gemm", inputs, node.name, transB=1)
+
+
+def _affine(writer: _Writer, node: Node) -> None:
+    has_shift = "shift" in node.tensors
+    scale = writer.by_channel(node, "scale", node.tensors["scale"])
+    scaled = writer.put("Mul", [node.inputs[0], scale], f"{node.name}/scaled" if has_shift else node.name)
+    if has_shift:
+        writer.put("Add", [scaled, writer.by_channel(node, "shift", node.tensors["shift"])], node.name)
+
+
+def _sign(writer: _Writer, node: Node) -> None:
+    _bits(writer, node, node.inputs[0], writer.constant(node, "zero", np.array(0, np.float32)))
+
+
+def _threshold(writer: _Writer, node: Node) -> None:
+    direction, thresholds = directed(node, writer.model.values[node.inputs[0]].channels)
+    x = node.inputs[0]
+    if (direction < 0).any():
+        x = writer.put("Mul", [x, writer.by_channel(node, "direction", direction)], f"{node.name}/directed")
+    _bits(writer, node, x, writer.by_channel(node, "thresholds", thresholds))
+
+
+def _bits(writer: _Writer, node: Node, x: str, least: str) -> None:
+    condition = writer.put("GreaterOrEqual", [x, least], f"{node.name}/condition")
+    one, minus_one = (
+        writer.constant(node, role, np.array(n, np.float32)) for role, n in (("one", 1), ("minus_one", -1))
+    )
+    writer.put("Where", [condition, one, minus_one], node.name)
+
+
+def _prelu(writer: _Writer, node: Node) -> None:
+    writer.put("PRelu", [node.inputs[0], writer.by_channel(node, "slope", node.tensors["slope"])], node.name)
+
+
+def _pool(writer: _Writer, node: Node) -> None:
+    at = node.attributes
+    own = (
+        {"dilations": at["dilation"]} if node.op == "max_pool2d" else {"count_include_pad": at["count_include_pad"]}
+    )
+    writer.put(
+        "MaxPool" if node.op == "max_pool2d" else "AveragePool",
+        [*node.inputs],
+        node.name,
+        kernel_shape=at["kernel_size"],
+        strides=at["stride"],
+        pads=[*at["padding"], *at["padding"]],
+        ceil_mode=int(at["ceil_mode"]),
+        **own,
+    )
+
+
+def _mean(writer: _Writer, node: Node) -> None:
+    if node.attributes["output_size"] != [1, 1]:
+        raise ValueError(f"{node.name}: means of parts of an image are not compared")
+    writer.put("GlobalAveragePool", [*node.inputs], node.name)
+
+
+def _reshape(writer: _Writer, node: Node) -> None:
+    shape = writer.constant(node, "shape", np.array([writer.batch, *node.attributes["shape"]], np.int64))
+    writer.put("Reshape", [node.inputs[0], shape], node.name)
+
+
+def _clamp(writer: _Writer, node: Node) -> None:
+    bounds = {role: node.attributes[role] for role in ("low", "high")}
+    inputs = [
+        "" if bound is None else writer.constant(node, role, np.array(bound, np.float32))
+        for role, bound in bounds.items()
+    ]
+    writer.put("Clip", [node.inputs[0], *inputs], node.name)
+
+
+def _plain(op: str) -> Callable[[_Writer, Node], None]:
+    def convert(writer: _Writer, node: Node) -> None:
+        writer.put(op, [*node.inputs], node.name)
+
+    return convert
+
+
+_CONVERSIONS: dict[str, Callable[[_Writer, Node], None]] = {
+    "conv2d": _conv,
+    "bconv2d": _conv,
+    "linear": _linear,
+    "affine": _affine,
+    "sign": _sign,
+    "threshold": _threshold,
+    "prelu": _prelu,
+    "max_pool2d": _pool,
+    "avg_pool2d": _pool,
+    "adaptive_avg_pool2d": _mean,
+    "reshape": _reshape,
+    "clamp": _clamp,
+    "add": _plain("Add"),
+    "relu": _plain("Relu"),
+}

@@ -1,0 +1,43 @@
+"""The rows of a table: who runs what, and with whose outputs its own are compared."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Row(NamedTuple):
+    """A contestant.
+
+    peer          by which `--peers` chooses it
+    net           'same': the net of the file; 'twin': its float twin
+    entry         module and function of this package that make it ready
+    environment   where it runs: of `environments.PACKAGES`, or None for the interpreter that runs now
+    """
+
+    peer: str
+    name: str
+    net: Literal["same", "twin"]
+    entry: str
+    environment: str | None = None
+
+
+# In order: the int8 model that ONNX Runtime's quantiser makes is also what OpenVINO reads.
+ROWS = (
+    Row("torch", "torch fp32", "twin", "with_torch:fp32"),
+    Row("torch", "torch fp32, +-1 in floats", "same", "with_torch:fp32"),
+    Row("onnxruntime", "ONNX Runtime fp32", "twin", "with_onnxruntime:fp32", "onnxruntime"),
+    Row("onnxruntime", "ONNX Runtime fp32, +-1 in floats", "same", "with_onnxruntime:fp32", "onnxruntime"),
+    Row("onnxruntime", "ONNX Runtime int8", "twin", "with_onnxruntime:int8", "onnxruntime"),
+    Row("openvino", "OpenVINO fp32", "twin", "with_openvino:fp32", "openvino"),
+    Row("openvino", "OpenVINO fp32, +-1 in floats", "same", "with_openvino:fp32", "openvino"),
+    Row("openvino", "OpenVINO int8", "twin", "with_openvino:int8", "openvino"),
+    Row("openvino", "OpenVINO binary", "same", "with_openvino:binary", "openvino"),
+    Row("larq", "Larq Compute Engine", "same", "with_larq:bits", "larq-compute-engine"),
+    Row("onebit", "onebit", "same", "with_onebit:packed"),
+)
+PEERS = tuple(dict.fromkeys(row.peer for row in ROWS))
+BASELINE, JUDGE, OURS = (
+    ROWS[0],
+    ROWS[1],
+    ROWS[-1],
+)  # of ratios; of outputs of the same net; the row that this is for

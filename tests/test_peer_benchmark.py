@@ -1,0 +1,144 @@
+"""The comparison with other engines: its workers, its twins, its tables. The peers themselves need not be there."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import onebit
+from benchmarks.peers import environments, report
+from benchmarks.peers.driving import Contestant
+from benchmarks.peers.environments import python_of
+from benchmarks.peers.measuring import Effort, Result, compare, middle, run_once
+from benchmarks.peers.nets import Case, make_files
+from benchmarks.peers.rows import BASELINE, JUDGE, OURS, ROWS, Row
+from benchmarks.peers.runner import CannotRunError
+from benchmarks.peers.with_torch import Interpreter
+from onebit.modelfile import read_model
+from onebit.reference import Reference
+
+
+def tiny():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, padding=1),
+        nn.BatchNorm2d(8),
+        onebit.ProjectionConv2d(8, 8, 3, padding=1, activation_bits=1),
+        nn.BatchNorm2d(8),
+        onebit.ProjectionConv2d(8, 6, 3, padding=1, activation_bits=1),
+        nn.BatchNorm2d(6),
+        nn.PReLU(6),
+        nn.AvgPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(6, 5),
+    )
+
+
+CASE = Case("tiny", tiny, (3, 8, 8))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return make_files(CASE, tmp_path_factory.mktemp("case"))
+
+
+def outputs(run, files):
+    return np.concatenate([run(image[None]) for image in np.load(files.images)])
+
+
+@pytest.mark.parametrize("net", ["same", "twin"])
+def test_torch_runs_the_file_as_the_reference_does(files, net):
+    model = read_model(getattr(files, net))
+    interpreter = Interpreter(model)
+    found = outputs(lambda x: interpreter(torch.from_numpy(x)).numpy(), files)
+    np.testing.assert_allclose(found, outputs(Reference(model), files), rtol=1e-4, atol=1e-5)
+
+
+def test_the_twin_is_float_and_folded(files):
+    ops = [node.op for node in read_model(files.twin).graph.nodes]
+    assert {"sign", "threshold"} & {node.op for node in read_model(files.same).graph.nodes}
+    assert ops.count("conv2d") == 3
+    assert not {"bconv2d", "sign", "threshold", "affine"} & set(ops)
+
+
+def test_workers_run_in_turns_and_one_that_fails_is_a_row_with_a_reason(files, tmp_path):
+    broken = Row("onebit", "broken", "same", "with_onebit:no_such_function")
+    run = run_once(files, 1, [JUDGE, broken, OURS], Effort(rounds=2, seconds=0.0), tmp_path, engine="reference")
+    assert "no_such_function" in run[broken].failure
+    for row in (JUDGE, OURS):
+        assert not run[row].failure
+        assert [len(burst) for burst in run[row].bursts] == [1, 1]
+    assert run[OURS].way == "reference, NumPy"
+    assert run[OURS].agreement.close == run[OURS].agreement.images == 8
+    assert run[OURS].agreement.same_argmax == 1
+    assert run[JUDGE].versions["torch"] == torch.__version__
+
+    tables = [report.Table(CASE, [run])]
+    text, markdown = report.as_text(tables[0]), report.as_markdown(tables, report.machine())
+    for row in run:
+        assert row.name in text
+        assert f"| {row.name} |" in markdown
+    assert "no_such_function" in text
+    figures = json.loads(json.dumps(report.as_json(tables, {"date": "today"})))["tables"][0]["runs"][0]
+    assert figures[0]["median_ms"] > 0
+    assert "failure" in figures[1]
+
+
+def test_a_worker_that_dies_says_so(tmp_path):
+    with Contestant(OURS, tmp_path, tmp_path / "log") as contestant:
+        contestant.process.kill()
+        contestant.process.wait()
+        with pytest.raises(CannotRunError, match="ended with code -9"):
+            contestant.ask("time", seconds=1, most=1)
+
+
+def test_an_environment_that_cannot_be_made_is_a_reason_and_leaves_nothing(tmp_path, monkeypatch):
+    def fail(home, **_):
+        home.mkdir()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(environments.venv, "create", fail)
+    with pytest.raises(CannotRunError, match="the disk is full"):
+        python_of("openvino", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_environment_of_a_row_is_known():
+    assert {row.environment for row in ROWS} == {None, *environments.PACKAGES}
+
+
+def test_the_middle_run_is_that_of_the_middle_ratio():
+    def run(ours):
+        return {BASELINE: Result(bursts=[[1.0], [1.0]]), OURS: Result(bursts=[[ours], [ours]])}
+
+    runs = [run(0.5), run(0.1), run(0.2)]
+    assert middle(runs) is runs[2]
+    assert runs[1][OURS].times_faster(runs[1][BASELINE]) == 10
+    assert middle([{OURS: Result(failure="no")}])[OURS].failure == "no"
+
+
+def test_agreement_tells_borders_from_the_rest():
+    expected = np.ones((2, 3, 5, 5), np.float32)
+    found = expected.copy()
+    found[:, :, 0] += 0.5
+    assert compare(found, expected).border_only
+    found[:, 1, 2, 2] += 0.5
+    agreement = compare(found, expected)
+    assert not agreement.border_only
+    assert (agreement.difference, agreement.images, agreement.close) == (0.5, 2, 0)
+    assert agreement.same_argmax == pytest.approx(1 - 1 / 25)
+
+
+@pytest.mark.parametrize("net", ["same", "twin"])
+def test_onnx_model_is_the_same_net(files, net):
+    pytest.importorskip("onnx", reason="onnx lives in the peers' environments")
+    from onnx.reference import ReferenceEvaluator
+
+    from benchmarks.peers.onnx_file import onnx_model
+
+    model = read_model(getattr(files, net))
+    session = ReferenceEvaluator(onnx_model(model, 1))
+    found = outputs(lambda x: session.run(None, {"input": x})[0], files)
+    np.testing.assert_allclose(found, outputs(Reference(model), files), rtol=1e-4, atol=1e-5)
