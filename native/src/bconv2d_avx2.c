@@ -127,80 +127,98 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
     TABLE_ROWS(x4, x5, q, mm12) look("%%ymm14", ymm12, ymm10) TABLE_ROWS(x6, x7, q, mm13) look("%%ymm14", ymm13, ymm11)
 /* clang-format on */
 
-#define ZEROS {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()}
-#define EACH_RUN                \
-    size_t u = part->run;       \
-    u < part->run + part->runs; \
-    u++
-/* Behind the last nibble of a pair in run u of the part. */
-#define END(pair) "r"(runs[(pair) * stride + u] + part->first + part->nibbles)
-
-/* A tile: counts of `part` of the window, for some pairs from `runs` on ([pair][stride]), added to what was counted before.
-   Counts are [pixel][channel]. */
-typedef void Tile(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
-                  uint16_t *counts);
-
-static void tile_128(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
-                     uint16_t *counts) {
-    vector S[4] = ZEROS, T[4] = ZEROS;
-    for (EACH_RUN) {
-        intptr_t k = -(intptr_t)part->nibbles;
-        uintptr_t r;
-        __asm__ volatile(LOOP(ROUND_128, 128) : CHANGED : [table] "r"(TABLE), [x0] END(0) : CLOBBERED);
-    }
-    for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 32 * i, counts + 128 + 32 * i, is_first);
-}
-
-static void tile_64(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
-                    uint16_t *counts) {
-    vector S[4] = ZEROS, T[4] = ZEROS;
-    for (EACH_RUN) {
-        intptr_t k = -(intptr_t)part->nibbles;
-        uintptr_t r;
-        __asm__ volatile(LOOP(ROUND_64, 64) : CHANGED : [table] "r"(TABLE), [x0] END(0), [x1] END(1) : CLOBBERED);
-    }
-    for (int i = 0; i < 4; i++) {
-        uint16_t *first = counts + i / 2 * 128 + i % 2 * 32;
-        put_fields(S[i], T[i], first, first + 64, is_first);
-    }
-}
-
-static void tile_32(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
-                    uint16_t *counts) {
-    vector S[4] = ZEROS, T[4] = ZEROS;
-    for (EACH_RUN) {
-        intptr_t k = -(intptr_t)part->nibbles;
-        uintptr_t r;
-        __asm__ volatile(LOOP(ROUND_32, 32)
-                         : CHANGED
-                         : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3)
-                         : CLOBBERED);
-    }
-    for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 64 * i, counts + 64 * i + 32, is_first);
-}
-
-static void tile_16(const uint8_t *weights, const RunPointer *runs, size_t stride, const Part *part, bool is_first,
-                    uint16_t *counts) {
-    vector S[4] = ZEROS, T[4] = ZEROS;
-    for (EACH_RUN) {
-        intptr_t k = -(intptr_t)part->nibbles;
-        uintptr_t r;
-        __asm__ volatile(LOOP(ROUND_16, 16)
-                         : CHANGED
-                         : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3), [x4] END(4),
-                           [x5] END(5), [x6] END(6), [x7] END(7)
-                         : CLOBBERED);
-    }
-    for (int i = 0; i < 4; i++) put_halves(S[i], T[i], counts + 64 * i, is_first);
-}
-
+/* Tiles: counts of `part` of the window for all pairs of a block, some pairs at a time, added to what was counted before.
+   Weights are those of the part; counts are [pixel][channel]. */
 typedef struct {
-    int32_t width; /* channels */
-    size_t pairs;
-    Tile *tile;
-} Shape;
+    const uint8_t *weights;
+    const RunPointer *pairs; /* [pair][run] */
+    size_t n_pairs, runs;
+    Part part;
+    bool is_first;
+    uint16_t *counts;
+    const uint8_t *next_weights;
+    size_t fetched_by_pair; /* bytes */
+} Tiles;
 
-static const Shape SHAPES[] = {{128, 1, tile_128}, {64, 2, tile_64}, {32, 4, tile_32}, {16, 8, tile_16}};
+static inline void fetch_share(const Tiles *tiles, size_t pair) {
+    const char *share = (const char *)tiles->next_weights + pair * tiles->fetched_by_pair;
+    for (size_t at = 0; at < tiles->fetched_by_pair; at += 64) _mm_prefetch(share + at, _MM_HINT_T0);
+}
+
+#define ZEROS {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()}
+#define EACH_RUN                            \
+    size_t u = tiles->part.run;             \
+    u < tiles->part.run + tiles->part.runs; \
+    u++
+/* Behind the last nibble of a pair of the tile, in run u of the part. */
+#define END(i) "r"(tiles->pairs[(pair + (i)) * tiles->runs + u] + tiles->part.first + tiles->part.nibbles)
+
+static void tiles_128(const Tiles *tiles) {
+    for (size_t pair = 0; pair < tiles->n_pairs; pair++) {
+        fetch_share(tiles, pair);
+        vector S[4] = ZEROS, T[4] = ZEROS;
+        const uint8_t *weights = tiles->weights;
+        for (EACH_RUN) {
+            intptr_t k = -(intptr_t)tiles->part.nibbles;
+            uintptr_t r;
+            __asm__ volatile(LOOP(ROUND_128, 128) : CHANGED : [table] "r"(TABLE), [x0] END(0) : CLOBBERED);
+        }
+        uint16_t *counts = tiles->counts + pair * 256;
+        for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 32 * i, counts + 128 + 32 * i, tiles->is_first);
+    }
+}
+
+static void tiles_64(const Tiles *tiles) {
+    for (size_t pair = 0; pair < tiles->n_pairs; pair += 2) {
+        vector S[4] = ZEROS, T[4] = ZEROS;
+        const uint8_t *weights = tiles->weights;
+        for (EACH_RUN) {
+            intptr_t k = -(intptr_t)tiles->part.nibbles;
+            uintptr_t r;
+            __asm__ volatile(LOOP(ROUND_64, 64) : CHANGED : [table] "r"(TABLE), [x0] END(0), [x1] END(1) : CLOBBERED);
+        }
+        for (int i = 0; i < 4; i++) {
+            uint16_t *counts = tiles->counts + pair * 128 + i / 2 * 128 + i % 2 * 32;
+            put_fields(S[i], T[i], counts, counts + 64, tiles->is_first);
+        }
+    }
+}
+
+static void tiles_32(const Tiles *tiles) {
+    for (size_t pair = 0; pair < tiles->n_pairs; pair += 4) {
+        vector S[4] = ZEROS, T[4] = ZEROS;
+        const uint8_t *weights = tiles->weights;
+        for (EACH_RUN) {
+            intptr_t k = -(intptr_t)tiles->part.nibbles;
+            uintptr_t r;
+            __asm__ volatile(LOOP(ROUND_32, 32)
+                             : CHANGED
+                             : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3)
+                             : CLOBBERED);
+        }
+        uint16_t *counts = tiles->counts + pair * 64;
+        for (int i = 0; i < 4; i++) put_fields(S[i], T[i], counts + 64 * i, counts + 64 * i + 32, tiles->is_first);
+    }
+}
+
+static void tiles_16(const Tiles *tiles) {
+    for (size_t pair = 0; pair < tiles->n_pairs; pair += 8) {
+        vector S[4] = ZEROS, T[4] = ZEROS;
+        const uint8_t *weights = tiles->weights;
+        for (EACH_RUN) {
+            intptr_t k = -(intptr_t)tiles->part.nibbles;
+            uintptr_t r;
+            __asm__ volatile(LOOP(ROUND_16, 16)
+                             : CHANGED
+                             : [table] "r"(TABLE), [x0] END(0), [x1] END(1), [x2] END(2), [x3] END(3), [x4] END(4),
+                               [x5] END(5), [x6] END(6), [x7] END(7)
+                             : CLOBBERED);
+        }
+        for (int i = 0; i < 4; i++) put_halves(S[i], T[i], tiles->counts + pair * 32 + 64 * i, tiles->is_first);
+    }
+}
+
+enum { NEAR_BYTES = 1 << 14 }; /* of weights that stay in the first cache beside all else */
 
 /* The widest tile that is not filled up with more than a quarter of nothing. */
 int32_t block_width_avx2(int32_t channels) {
@@ -244,22 +262,24 @@ void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
 
 void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
     const Runs runs = runs_of(conv);
-    const RunPointer *pairs = (const RunPointer *)prepared + block->first_pixel / 2 * runs.count;
-    const size_t width = (size_t)block->width, n_pairs = (block->pixels + 1) / 2;
-    const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * runs.count * runs.nibbles;
-    const Shape *shape = SHAPES;
-    while (shape->width != block->width) shape++;
-    const size_t tiles = (n_pairs + shape->pairs - 1) / shape->pairs;
-    const size_t lines = (NIBBLES_OF_PART * width / 64 + tiles - 1) / tiles;
+    const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
+    const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * all_nibbles;
+    const size_t n_pairs = (block->pixels + 1) / 2;
+    /* Large weights come from far: while tiles are counted, those of the next part are fetched, a share by each pair. */
+    const bool are_far = all_nibbles * width > NEAR_BYTES;
+    Tiles tiles = {.pairs = (const RunPointer *)prepared + block->first_pixel / 2 * runs.count,
+                   .n_pairs = n_pairs,
+                   .fetched_by_pair = are_far ? round_up(NIBBLES_OF_PART * width / n_pairs, 64) : 0,
+                   .runs = runs.count,
+                   .is_first = true,
+                   .counts = counts};
     for (Part part = first_part(&runs); part.runs; part = next_part(&runs, part)) {
         const size_t bytes = part.runs * part.nibbles * width;
-        const char *next = (const char *)weights + bytes, *next_end = next + bytes;
-        for (size_t pair = 0; pair < n_pairs; pair += shape->pairs) {
-            /* The weights of the next part come from far: a tile's share of them is fetched while it is counted. */
-            for (size_t line = 0; line < lines && next < next_end; line++, next += 64) _mm_prefetch(next, _MM_HINT_T0);
-            shape->tile(weights, pairs + pair * runs.count, runs.count, &part, !part.run && !part.first,
-                        counts + 2 * pair * width);
-        }
+        tiles.weights = weights;
+        tiles.part = part;
         weights += bytes;
+        tiles.next_weights = weights;
+        (width == 128 ? tiles_128 : width == 64 ? tiles_64 : width == 32 ? tiles_32 : tiles_16)(&tiles);
+        tiles.is_first = false;
     }
 }

@@ -31,11 +31,28 @@ static unsigned parts_of(const Output *output, const Pixels *pixels) {
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE floats activated(floats v, const float *slopes, int32_t channel, float low, float high, bool has_slope,
-                        bool clamps) {
+/* What the eight channels from one on need, in registers while pixels go by. */
+typedef struct {
+    floats scale, shift, first_slope, second_slope, threshold, flip;
+} Channels;
+
+INLINE floats load_if(bool is_there, const float *numbers, int32_t at) {
+    return is_there ? _mm256_loadu_ps(numbers + at) : _mm256_setzero_ps();
+}
+
+INLINE Channels channels_from(const Output *o, int32_t c, unsigned parts) {
+    return (Channels){load_if(parts & AFFINE, o->scale, c),
+                      load_if(parts & AFFINE, o->shift, c),
+                      load_if(parts & FIRST_SLOPE, o->first_slope, c),
+                      load_if(parts & SECOND_SLOPE, o->second_slope, c),
+                      load_if(parts & THRESHOLDS, o->thresholds, c),
+                      load_if(parts & THRESHOLDS, (const float *)o->flips, c)};
+}
+
+INLINE floats activated(floats v, floats slope, float low, float high, bool has_slope, bool clamps) {
     if (has_slope) {
         const floats below = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-        v = _mm256_blendv_ps(v, _mm256_mul_ps(v, _mm256_loadu_ps(slopes + channel)), below);
+        v = _mm256_blendv_ps(v, _mm256_mul_ps(v, slope), below);
     }
     if (clamps) /* min and max take their second operand if one is NaN: NaN stays */
         v = _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), v));
@@ -51,43 +68,55 @@ INLINE floats number_at(const Pixels *pixels, size_t row, int32_t n, Source sour
     return _mm256_fnmadd_ps(_mm256_set1_ps(2), _mm256_cvtepi32_ps(counts), _mm256_loadu_ps(pixels->offsets[row] + n));
 }
 
+INLINE __m256i sum_at(const Pixels *pixels, size_t row, int32_t n, Source source) {
+    if (source != SUMS_IN) return _mm256_cvtps_epi32(number_at(pixels, row, n, source));
+    return _mm256_loadu_si256((const __m256i *)(pixels->sums + row * pixels->stride + (size_t)n));
+}
+
+/* Eight channels from n on, of some rows. */
+INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, size_t end_row, int32_t n,
+                            Source source, unsigned parts) {
+    const int32_t c = p->first_channel + n;
+    const Channels of = channels_from(o, c, parts);
+    const size_t channels = (size_t)o->channels, row_bytes = words_of(o->channels) * 8;
+    for (size_t row = first_row; row < end_row; row++) {
+        const size_t pixel = p->first + row, at = pixel * channels + (size_t)c;
+        floats v = number_at(p, row, n, source);
+        if (parts & MAKES_SUMS) _mm256_storeu_si256((__m256i *)(p->sum_numbers + at), sum_at(p, row, n, source));
+        if (parts & AFFINE) v = _mm256_fmadd_ps(v, of.scale, of.shift);
+        v = activated(v, of.first_slope, o->first_low, o->first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
+        if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p->residual + at));
+        v = activated(v, of.second_slope, o->second_low, o->second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);
+        if (parts & NUMBERS) _mm256_storeu_ps(p->float_numbers + at, v);
+        if (parts & MAKES_BITS) {
+            if (parts & THRESHOLDS) v = _mm256_xor_ps(v, of.flip);
+            p->bits[pixel * row_bytes + (size_t)c / 8] =
+                (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(v, of.threshold, _CMP_GE_OQ));
+        }
+    }
+}
+
+/* What is left of the last word of bits is 0: the block in which that word begins sees to it. */
+static void clear_last_words(const Output *output, const Pixels *pixels) {
+    const size_t words = words_of(output->channels), first = (words - 1) * 64;
+    if (first < (size_t)pixels->first_channel || first >= (size_t)(pixels->first_channel + pixels->channels)) return;
+    uint8_t *word = pixels->bits + ((pixels->first + 1) * words - 1) * 8;
+    for (size_t row = 0; row < pixels->count; row++, word += words * 8) memset(word, 0, 8);
+}
+
 INLINE void finish(const Output *output, const Pixels *pixels, Source source, unsigned parts) {
     const Output o = *output; /* copies, which no store of a byte can change: the compiler keeps them in registers */
     const Pixels p = *pixels;
-    const size_t row_bytes = words_of(o.channels) * 8, last_word = row_bytes - 8;
-    const int32_t whole = p.channels / 8 * 8, first_byte = p.first_channel / 8;
-    /* What is left of the last word of bits is 0: the block in which it begins sees to it. */
-    const bool clears =
-        last_word * 8 >= (size_t)p.first_channel && last_word * 8 < (size_t)(p.first_channel + p.channels);
-    for (size_t row = 0; row < p.count; row++) {
-        const size_t pixel = p.first + row, at = pixel * (size_t)o.channels + (size_t)p.first_channel;
-        uint8_t *bits = parts & MAKES_BITS ? p.bits + pixel * row_bytes : NULL;
-        if (bits && clears) memset(bits + last_word, 0, 8);
-        for (int32_t n = 0; n < whole; n += 8) {
-            const int32_t c = p.first_channel + n;
-            floats v = number_at(&p, row, n, source);
-            if (parts & MAKES_SUMS) {
-                const __m256i sums = source == SUMS_IN
-                                         ? _mm256_loadu_si256((const __m256i *)(p.sums + row * p.stride + n))
-                                         : _mm256_cvtps_epi32(v);
-                _mm256_storeu_si256((__m256i *)(p.sum_numbers + at + n), sums);
-            }
-            if (parts & AFFINE) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(o.scale + c), _mm256_loadu_ps(o.shift + c));
-            v = activated(v, o.first_slope, c, o.first_low, o.first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
-            if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p.residual + at + n));
-            v = activated(v, o.second_slope, c, o.second_low, o.second_high, parts & SECOND_SLOPE,
-                          parts & SECOND_CLAMP);
-            if (parts & NUMBERS) _mm256_storeu_ps(p.float_numbers + at + n, v);
-            if (parts & MAKES_BITS) {
-                floats threshold = _mm256_setzero_ps();
-                if (parts & THRESHOLDS) {
-                    v = _mm256_xor_ps(v, _mm256_loadu_ps((const float *)(o.flips + c)));
-                    threshold = _mm256_loadu_ps(o.thresholds + c);
-                }
-                bits[first_byte + n / 8] = (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(v, threshold, _CMP_GE_OQ));
-            }
-        }
-        if (whole < p.channels) finish_row_scalar(output, pixels, row, whole, p.channels);
+    const int32_t whole = p.channels / 8 * 8;
+    if (parts & MAKES_BITS && o.channels % 64) clear_last_words(output, pixels);
+    /* Counts are few enough for the first cache: what a channel needs is loaded once for all of them. Other numbers come
+       from farther away, and are best taken as they lie. */
+    const size_t rows_at_a_time = source == COUNTS ? p.count : 1;
+    for (size_t row = 0, end; row < p.count; row = end) {
+        end = row + rows_at_a_time;
+        for (int32_t n = 0; n < whole; n += 8) finish_channels(&o, &p, row, end, n, source, parts);
+        if (whole < p.channels)
+            for (size_t r = row; r < end; r++) finish_row_scalar(output, pixels, r, whole, p.channels);
     }
 }
 
