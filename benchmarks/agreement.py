@@ -3,7 +3,7 @@
 python benchmarks/agreement.py RUN --data-dir DATA
 python benchmarks/agreement.py RUN --data-dir DATA --activation-bits 8 --images 1000
 
-RUN is a folder of `onebit train`. The file is run by the reference interpreter, so 10,000 images take minutes.
+RUN is a folder of `onebit train`. With `--engine reference` 10,000 images take minutes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--calibrate")
     parser.add_argument("--float-bits", choices=("32", "16", "8"), default="32")
     parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--engine", choices=("native", "reference"), default="native")
     asked = parser.parse_args()
     weights = read_weights(asked.run)
     spec, net = weights.spec, build_trained(weights).eval()
@@ -48,7 +49,7 @@ def main() -> None:
             words += [f"--{flag.replace('_', '-')}", getattr(asked, flag)] if getattr(asked, flag) else []
         if onebit(words):
             raise SystemExit(2)
-        packed = load(path, engine="reference")
+        packed = load(path, engine=asked.engine)
     count = min(asked.images, len(test.labels))
     rows = [np.arange(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
     same = right = right_packed = 0

@@ -36,7 +36,10 @@ def lived_in(net, seed=0):
 
 
 def agreement(net, path, x, **options):
-    """Export; the outputs of the file and of PyTorch, and how near to its threshold any value before a sign is."""
+    """Export; the outputs of the file and of PyTorch, and how near to its threshold any value before a sign is.
+
+    The outputs are the reference's; the native engine's must agree with them.
+    """
     onebit.export(net, path, x[:1], **options)
     margins = []
     signs = [layer for layer in net.modules() if getattr(layer, "activation_bits", 32) == 1]
@@ -51,7 +54,9 @@ def agreement(net, path, x, **options):
     for hook in hooks:
         hook.remove()
     margin = torch.stack(margins).min(dim=0).values.numpy() if margins else np.full(len(x), np.inf)
-    return onebit.load(path, engine="reference")(x.numpy()), expected, margin
+    found = onebit.load(path, engine="reference")(x.numpy())
+    assert_agrees(onebit.load(path)(x.numpy()), found, margin)
+    return found, expected, margin
 
 
 def assert_agrees(found, expected, margin=None, tolerance=1e-4):

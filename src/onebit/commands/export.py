@@ -131,7 +131,7 @@ def _agreement(net: Any, file: Path, images: Any, what: str) -> dict[str, Any]:
 
     with torch.inference_mode():
         expected = net(images).numpy()
-    found = load(file, engine="reference")(images.numpy())
+    found = load(file)(images.numpy())
     difference = float(np.abs(found - expected).max() / np.abs(expected).max())
     same = int((found.argmax(1) == expected.argmax(1)).sum())
     return {"difference": difference, "same_class": same, "of": len(images), "images": what}
