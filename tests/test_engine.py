@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def test_a_value_is_never_overwritten_while_it_is_needed(isa):
 
 @each_isa
 def test_layouts_and_batches(isa):
-    model = wire_models()[1]  # its output is an image
+    model = Chain(3, 4, 5).add("relu").model()  # its output is an image
     engine, x = Engine(model, isa), batch_for(model, 5)
     expected = engine(x)
     by_pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -229,6 +230,14 @@ def test_layouts_and_batches(isa):
     np.testing.assert_array_equal(engine(x[::-1][:, ::-1][:, ::-1]), engine(x[::-1].copy()))
     for i in range(5):
         np.testing.assert_array_equal(engine(x[i : i + 1])[0], expected[i])
+
+
+def test_what_is_installed_is_small():
+    """Our own files, the engine included, take less than 3 MB."""
+    from onebit import _native
+
+    files = [path for path in Path(onebit.__file__).parent.rglob("*") if path.suffix not in {".pyc", ".so"}]
+    assert sum(path.stat().st_size for path in [*files, Path(_native.__file__)] if path.is_file()) < 3_000_000
 
 
 def test_several_threads_at_once(tmp_path):

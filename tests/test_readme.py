@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import foreign_nets
+import onebit
 from onebit.commands import compare, export, inspect, make_parser, train
 from onebit.commands import eval as evaluation
 from onebit.comparison.plan import parse_contestants
@@ -24,6 +25,8 @@ def test_block(number, capsys, tmp_path, monkeypatch):
     before = [p.detach().clone() for p in model.parameters()]
     loader = [(torch.randn(4, 3, 32, 32), torch.randint(0, 10, (4,))) for _ in range(2)]
     names = {"model": model, "loader": loader}
+    if "load" in BLOCKS[number] and "export" not in BLOCKS[number]:
+        onebit.export(model.eval(), "net.onebit", torch.zeros(1, 3, 32, 32))
     exec("import onebit, torch\n" + BLOCKS[number], names)
     if "loader" in BLOCKS[number]:
         assert "convolutions replaced" in capsys.readouterr().out
@@ -33,7 +36,7 @@ def test_block(number, capsys, tmp_path, monkeypatch):
 
 
 def test_there_are_blocks():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 def commands():

@@ -40,19 +40,18 @@ class Engine(Runnable):
         return [float(time) for time in seconds]
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
-        images = checked_input(x, self.model)
+        images, shape = checked_input(x, self.model), self._output_shape
+        if images.flags.c_contiguous:
+            outputs = np.empty((len(images), *shape), np.float32)
+            self._net.run(images, False, outputs, seconds)
+            return outputs
         by_pixels = images.transpose(0, 2, 3, 1)
-        shape = self._output_shape
-        if by_pixels.flags.c_contiguous and len(shape) == 3:
-            outputs = np.empty((len(images), shape[1], shape[2], shape[0]), np.float32)
-            self._net.run(by_pixels, True, outputs, seconds)
-            return outputs.transpose(0, 3, 1, 2)
-        outputs = np.empty((len(images), *shape), np.float32)
-        if by_pixels.flags.c_contiguous:
-            self._net.run(by_pixels, True, outputs, seconds)
-        else:
-            self._net.run(np.ascontiguousarray(images), False, outputs, seconds)
-        return outputs
+        if not by_pixels.flags.c_contiguous:
+            return self._run(np.ascontiguousarray(images), seconds)
+        channels, *sides = shape
+        outputs = np.empty((len(images), *sides, channels), np.float32)
+        self._net.run(by_pixels, True, outputs, seconds)
+        return np.moveaxis(outputs, -1, 1)
 
     def info(self) -> dict[str, Any]:
         """What runs here: the kernels' instruction set, the steps with what each is made of, and bytes of memory.
