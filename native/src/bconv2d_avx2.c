@@ -131,7 +131,8 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
    Weights are those of the part; counts are [pixel][channel]. */
 typedef struct {
     const uint8_t *weights;
-    const RunPointer *pairs; /* [pair][run] */
+    const uint16_t *places;
+    const size_t *offsets; /* [pair][run] */
     size_t n_pairs, runs;
     Part part;
     bool is_first;
@@ -151,13 +152,14 @@ static inline void fetch_share(const Tiles *tiles, size_t pair) {
     u < tiles->part.run + tiles->part.runs; \
     u++
 /* Behind the last nibble of a pair of the tile, in run u of the part. */
-#define END(i) "r"(tiles->pairs[(pair + (i)) * tiles->runs + u] + tiles->part.first + tiles->part.nibbles)
+#define END(i) "r"(ends + tiles->offsets[(pair + (i)) * tiles->runs + u])
 
 static void tiles_128(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair++) {
         fetch_share(tiles, pair);
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
+        const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;
         for (EACH_RUN) {
             intptr_t k = -(intptr_t)tiles->part.nibbles;
             uintptr_t r;
@@ -172,6 +174,7 @@ static void tiles_64(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair += 2) {
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
+        const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;
         for (EACH_RUN) {
             intptr_t k = -(intptr_t)tiles->part.nibbles;
             uintptr_t r;
@@ -188,6 +191,7 @@ static void tiles_32(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair += 4) {
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
+        const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;
         for (EACH_RUN) {
             intptr_t k = -(intptr_t)tiles->part.nibbles;
             uintptr_t r;
@@ -205,6 +209,7 @@ static void tiles_16(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair += 8) {
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
+        const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;
         for (EACH_RUN) {
             intptr_t k = -(intptr_t)tiles->part.nibbles;
             uintptr_t r;
@@ -231,7 +236,12 @@ static size_t byte_of(int32_t n, int32_t width) {
     return (size_t)(n - in_lane + (in_lane < lane / 2 ? 2 * in_lane : 2 * in_lane - lane + 1));
 }
 
-/* Packed: [block][nibble of the window][channel]. */
+/* Packed: the offsets of runs, then weights, [block][nibble of the window][channel]. */
+static size_t offset_bytes(const Bconv2d *conv) { return round_up(n_offsets(conv) * sizeof(size_t), 64); }
+static uint8_t *weights_of(const Bconv2d *conv, const void *packed) {
+    return (uint8_t *)(uintptr_t)packed + offset_bytes(conv);
+}
+
 static size_t channels_packed(const Bconv2d *conv) {
     int32_t first = 0;
     while (first < conv->outputs) first += block_width_avx2(conv->outputs - first);
@@ -240,16 +250,17 @@ static size_t channels_packed(const Bconv2d *conv) {
 
 size_t packed_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
-    return channels_packed(conv) * runs.count * runs.nibbles;
+    return offset_bytes(conv) + channels_packed(conv) * runs.count * runs.nibbles;
 }
 
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const Runs runs = runs_of(conv);
     const size_t taps = taps_of(conv), planes = (size_t)conv->planes, nibbles = runs.count * runs.nibbles;
     int32_t width;
+    put_offsets(conv, packed);
     for (int32_t first = 0; first < conv->outputs; first += width) {
         width = block_width_avx2(conv->outputs - first);
-        uint8_t *block = (uint8_t *)packed + (size_t)first * nibbles;
+        uint8_t *block = weights_of(conv, packed) + (size_t)first * nibbles;
         for (int32_t n = 0; n < width && first + n < conv->outputs; n++)
             for (size_t plane = 0; plane < planes; plane++)
                 for (size_t tap = 0; tap < taps; tap++) {
@@ -263,11 +274,12 @@ void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
 void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
     const Runs runs = runs_of(conv);
     const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
-    const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * all_nibbles;
+    const uint8_t *weights = weights_of(conv, block->packed) + (size_t)block->first_channel * all_nibbles;
     const size_t n_pairs = (block->pixels + 1) / 2;
     /* Large weights come from far: while tiles are counted, those of the next part are fetched, a share by each pair. */
     const bool are_far = all_nibbles * width > NEAR_BYTES;
-    Tiles tiles = {.pairs = (const RunPointer *)prepared + block->first_pixel / 2 * runs.count,
+    Tiles tiles = {.places = prepared,
+                   .offsets = (const size_t *)block->packed + block->first_pixel / 2 * runs.count,
                    .n_pairs = n_pairs,
                    .fetched_by_pair = are_far ? round_up(NIBBLES_OF_PART * width / n_pairs, 64) : 0,
                    .runs = runs.count,

@@ -55,8 +55,10 @@ size_t prepared_bytes_avx2(const Bconv2d *conv);
 void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared);
 void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts);
 
-/* Prepared: for each pair of pixels a pointer to each of its runs, [pair][run], and behind them what they point to: places of
-   rows in the table. There are as many pairs as whole tiles have. */
-typedef const uint16_t *RunPointer;
+/* Prepared: places of rows in the table, for every pixel of the padded image (if runs of it are windows) and then of the
+   windows that are gathered. Where the runs of each pair begin there, [pair][run], depends only on the shape; there are as
+   many pairs as whole tiles have. */
 enum { MOST_PAIRS_OF_TILE = 8 };
+size_t n_offsets(const Bconv2d *conv);
+void put_offsets(const Bconv2d *conv, size_t *offsets);
 #endif

@@ -38,14 +38,27 @@ static inline void put_pixels(const uint64_t *first, const uint64_t *second, siz
         put_pairs(nibbles_of(first ? first[i] : 0), nibbles_of(second ? second[i] : 0), places + 16 * i);
 }
 
+/* Two pixels of the output, one after the other: row and column of each. */
+typedef struct {
+    int32_t first[2], second[2];
+    bool is_gathered;
+} Pair;
+
 static size_t n_pixels_of(const Bconv2d *conv) { return (size_t)conv->out_height * (size_t)conv->out_width; }
-static size_t n_pointers(const Bconv2d *conv) {
-    return round_up((n_pixels_of(conv) + 1) / 2, MOST_PAIRS_OF_TILE) * runs_of(conv).count;
+static size_t n_pairs_of(const Bconv2d *conv) { return (n_pixels_of(conv) + 1) / 2; }
+
+/* Runs of a pair are gathered if those of all are, or if it is the last pixel of a row and the first of the next. The last pixel of
+   all may be alone: what is to its right is counted in vain. */
+static Pair pair_at(const Bconv2d *conv, const Runs *runs, size_t index) {
+    const size_t width = (size_t)conv->out_width, pixel = 2 * index;
+    const int32_t row = (int32_t)(pixel / width), column = (int32_t)(pixel % width);
+    if (column + 1 < conv->out_width || pixel + 1 == n_pixels_of(conv))
+        return (Pair){{row, column}, {row, column + 1}, runs->gathers};
+    return (Pair){{row, column}, {row + 1, 0}, true};
 }
 
-/* Pairs whose runs are gathered: all, or those of the last pixel of a row and the first of the next. */
 static size_t n_gathered(const Bconv2d *conv, const Runs *runs) {
-    return runs->gathers ? (n_pixels_of(conv) + 1) / 2 : (size_t)(conv->out_width % 2 * (conv->out_height / 2));
+    return runs->gathers ? n_pairs_of(conv) : (size_t)(conv->out_width % 2 * (conv->out_height / 2));
 }
 
 static size_t row_places(const Bconv2d *conv, const Runs *runs) {
@@ -68,19 +81,39 @@ static size_t row_nibbles(const Bconv2d *conv, const Runs *runs) {
 size_t prepared_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     const size_t places = image_places(conv, &runs) + gathered_places(conv, &runs);
-    return n_pointers(conv) * sizeof(RunPointer) + places * sizeof(uint16_t) + row_nibbles(conv, &runs);
+    return places * sizeof(uint16_t) + row_nibbles(conv, &runs);
 }
 
-/* The window's nibbles of any two pixels of the output, one run after another. */
-static void gather(const Image *image, const Runs *runs, const int32_t first[2], const int32_t second[2],
-                   uint16_t *places) {
+size_t n_offsets(const Bconv2d *conv) { return round_up(n_pairs_of(conv), MOST_PAIRS_OF_TILE) * runs_of(conv).count; }
+
+void put_offsets(const Bconv2d *conv, size_t *offsets) {
+    const Runs runs = runs_of(conv);
+    const onebit_window *window = &conv->window;
+    const size_t row = row_places(conv, &runs), pairs = n_pairs_of(conv), all = n_offsets(conv);
+    size_t gathered = image_places(conv, &runs), at = 0;
+    for (size_t index = 0; index < pairs; index++) {
+        const Pair pair = pair_at(conv, &runs, index);
+        const size_t y = (size_t)pair.first[0] * (size_t)window->stride[0],
+                     x = (size_t)pair.first[1] * (size_t)window->stride[1];
+        for (size_t u = 0; u < runs.count; u++, at++)
+            offsets[at] = pair.is_gathered ? gathered + u * runs.nibbles
+                                           : (y + u * (size_t)window->dilation[0]) * row + x * runs.pixel_nibbles;
+        if (pair.is_gathered) gathered += runs.count * runs.nibbles;
+    }
+    for (; at < all; at++)
+        offsets[at] = offsets[at - runs.count]; /* tiles are whole: the last may count a pair again */
+}
+
+/* The window's nibbles of a pair, one run after another. */
+static void gather(const Image *image, const Runs *runs, size_t index, uint16_t *places) {
+    const Pair pair = pair_at(image->conv, runs, index);
     const onebit_window *window = &image->conv->window;
     uint16_t *end = places + runs->count * runs->nibbles;
     for (int32_t dy = 0; dy < window->kernel[0]; dy++)
         for (int32_t dx = 0; dx < window->kernel[1]; dx++, places += runs->pixel_nibbles) {
             const int32_t y = dy * window->dilation[0], x = dx * window->dilation[1];
-            put_pixels(pixel_at(image, first[0] * window->stride[0] + y, first[1] * window->stride[1] + x),
-                       pixel_at(image, second[0] * window->stride[0] + y, second[1] * window->stride[1] + x),
+            put_pixels(pixel_at(image, pair.first[0] * window->stride[0] + y, pair.first[1] * window->stride[1] + x),
+                       pixel_at(image, pair.second[0] * window->stride[0] + y, pair.second[1] * window->stride[1] + x),
                        image->words, places);
         }
     for (; places < end; places++) *places = 0; /* fills the last triple: nibbles of 0, as in the weights */
@@ -116,31 +149,15 @@ static void put_image(const Image *image, const Runs *runs, uint8_t *nibbles, ui
 void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
     const Runs runs = runs_of(conv);
     const Image image = {conv, bits, words_of(conv->planes)};
-    const onebit_window *window = &conv->window;
-    const size_t n_pixels = n_pixels_of(conv), pointers = n_pointers(conv), row = row_places(conv, &runs);
-    RunPointer *pointer = prepared;
-    uint16_t *places = (uint16_t *)(pointer + pointers), *gathered = places + image_places(conv, &runs);
-    if (!runs.gathers) put_image(&image, &runs, (uint8_t *)(gathered + gathered_places(conv, &runs)), places);
-
-    int32_t first[2] = {0, 0};
-    for (size_t pixel = 0; pixel < n_pixels; pixel += 2) {
-        int32_t second[2] = {first[0], first[1] + 1}; /* the last pixel's neighbour is counted in vain */
-        const bool crosses = second[1] == conv->out_width && pixel + 1 < n_pixels;
-        if (crosses) second[0]++, second[1] = 0;
-        const uint16_t *window_places = places + (size_t)(first[0] * window->stride[0]) * row +
-                                        (size_t)(first[1] * window->stride[1]) * runs.pixel_nibbles;
-        if (runs.gathers || crosses) {
-            gather(&image, &runs, first, second, gathered);
-            for (size_t u = 0; u < runs.count; u++) *pointer++ = gathered + u * runs.nibbles;
-            gathered += runs.count * runs.nibbles;
-        } else {
-            for (size_t u = 0; u < runs.count; u++) *pointer++ = window_places + u * (size_t)window->dilation[0] * row;
-        }
-        first[0] = second[0];
-        first[1] = second[1] + 1;
-        if (first[1] >= conv->out_width) first[0]++, first[1] = 0;
+    uint16_t *places = prepared, *gathered = places + image_places(conv, &runs);
+    const size_t window_nibbles = runs.count * runs.nibbles;
+    if (runs.gathers) {
+        for (size_t index = 0; index < n_pairs_of(conv); index++)
+            gather(&image, &runs, index, gathered + index * window_nibbles);
+        return;
     }
-    /* Tiles are whole: the last one may count a pair several times. */
-    for (RunPointer *end = (RunPointer *)prepared + pointers; pointer < end; pointer++)
-        *pointer = pointer[-(ptrdiff_t)runs.count];
+    put_image(&image, &runs, (uint8_t *)(gathered + gathered_places(conv, &runs)), places);
+    /* With rows of odd length, pairs that cross from one to the next are at the end of rows 0, 2, 4, ... */
+    for (size_t i = 0; i < n_gathered(conv, &runs); i++)
+        gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_nibbles);
 }
