@@ -51,7 +51,6 @@ static void run_block(const BconvStep *it, const Kernels *kernels, int group, co
             offsets[r] = offsets_of(&it->borders[group], row, column) + block->first_channel;
             if (++column == it->conv.out_width) column = 0, row++;
         }
-        fetch_ahead(&it->output, pixels);
         kernels->count(&it->conv, prepared, block, counts);
         kernels->finish(&it->output, pixels);
     }

@@ -141,9 +141,16 @@ typedef struct {
     size_t fetched_by_pair; /* bytes */
 } Tiles;
 
-static inline void fetch_share(const Tiles *tiles, size_t pair) {
+/* While a tile is counted: what the next one reads, and a share of the next part's weights. */
+static inline void fetch_ahead(const Tiles *tiles, size_t pair, size_t pairs_of_tile) {
     const char *share = (const char *)tiles->next_weights + pair * tiles->fetched_by_pair;
     for (size_t at = 0; at < tiles->fetched_by_pair; at += 64) _mm_prefetch(share + at, _MM_HINT_T0);
+    for (size_t next = pair + pairs_of_tile; next < pair + 2 * pairs_of_tile && next < tiles->n_pairs; next++) {
+        const uint16_t *places =
+            tiles->places + tiles->offsets[next * tiles->runs + tiles->part.run] + tiles->part.first;
+        _mm_prefetch((const char *)places, _MM_HINT_T0);
+        _mm_prefetch((const char *)places + 64, _MM_HINT_T0);
+    }
 }
 
 #define ZEROS {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()}
@@ -156,7 +163,7 @@ static inline void fetch_share(const Tiles *tiles, size_t pair) {
 
 static void tiles_128(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair++) {
-        fetch_share(tiles, pair);
+        fetch_ahead(tiles, pair, 1);
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
         const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;
@@ -172,6 +179,7 @@ static void tiles_128(const Tiles *tiles) {
 
 static void tiles_64(const Tiles *tiles) {
     for (size_t pair = 0; pair < tiles->n_pairs; pair += 2) {
+        fetch_ahead(tiles, pair, 2);
         vector S[4] = ZEROS, T[4] = ZEROS;
         const uint8_t *weights = tiles->weights;
         const uint16_t *ends = tiles->places + tiles->part.first + tiles->part.nibbles;

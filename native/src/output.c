@@ -101,25 +101,6 @@ void aim(const Output *output, const Run *run, Pixels *pixels) {
         pixels->float_numbers = numbers(run, output->numbers_to);
 }
 
-static void fetch_rows(const Output *output, const Pixels *pixels, const float *from, bool writes) {
-    const size_t row = (size_t)output->channels, first = pixels->first * row + (size_t)pixels->first_channel;
-    const size_t line = 64 / sizeof *from;
-    for (size_t r = 0; r < pixels->count; r++)
-        for (size_t n = 0; n < (size_t)pixels->channels; n += line) {
-            const float *at = from + first + r * row + n;
-            if (writes)
-                __builtin_prefetch(at, 1);
-            else
-                __builtin_prefetch(at, 0);
-        }
-}
-
-void fetch_ahead(const Output *output, const Pixels *pixels) {
-    if (pixels->float_numbers) fetch_rows(output, pixels, pixels->float_numbers, true);
-    if (pixels->residual && pixels->residual != pixels->float_numbers)
-        fetch_rows(output, pixels, pixels->residual, false);
-}
-
 static float activated(float v, const float *slope, int32_t channel, bool clamps, float low, float high) {
     if (slope && v < 0) v *= slope[channel];
     if (clamps) { /* written so that NaN stays NaN */

@@ -41,9 +41,6 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
 /* Fills in where the numbers go; to be called once in a run of a step, before `finish`. */
 void aim(const Output *output, const Run *run, Pixels *pixels);
 
-/* Asks for the memory that `finish` will read and write, while something else is computed. */
-void fetch_ahead(const Output *output, const Pixels *pixels);
-
 /* In plain C; also what other kernels use for the channels that are left over. */
 void finish_scalar(const Output *output, const Pixels *pixels);
 void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, int32_t from, int32_t to);
