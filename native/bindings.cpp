@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -142,13 +143,14 @@ public:
     void finish(int32_t output) {
         check(onebit_net_finish(net_.get(), output));
         output_ = static_cast<size_t>(output);
+        is_finished_ = true;
         free_.push_back(new_workspace());  // so that a first run allocates nothing
     }
 
     void run(nb::ndarray<const float, nb::numpy, nb::c_contig, nb::ndim<4>> images, bool is_nhwc,
              nb::ndarray<float, nb::numpy, nb::c_contig> outputs,
              std::optional<nb::ndarray<double, nb::numpy, nb::c_contig>> step_seconds) {
-        if (free_.empty() && !workspaces_) throw std::runtime_error("the net is not finished");
+        if (!is_finished_) throw std::runtime_error("the net is not finished");
         const size_t batch = images.shape(0);
         if (images.size() != batch * sizes_[0] || outputs.size() != batch * sizes_[output_])
             throw std::invalid_argument("images or outputs are of the wrong size");
@@ -176,7 +178,7 @@ private:
     Workspace new_workspace() {
         void *memory = nullptr;
         if (posix_memalign(&memory, 64, workspace_bytes())) throw std::bad_alloc();
-        workspaces_++;
+        std::memset(memory, 0, workspace_bytes());
         return Workspace(memory);
     }
     // One that no run uses now: there are as many as runs that ever went on at one time.
@@ -190,7 +192,8 @@ private:
 
     std::unique_ptr<onebit_net, decltype(&onebit_net_free)> net_;
     std::vector<size_t> sizes_;
-    size_t output_ = 0, workspaces_ = 0;
+    size_t output_ = 0;
+    bool is_finished_ = false;
     std::mutex mutex_;
     std::vector<Workspace> free_;
 };
@@ -224,7 +227,7 @@ NB_MODULE(_native, m) {
         .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)
         .def("reshape", &Net::reshape, "input"_a, "output"_a)
         .def("finish", &Net::finish, "output"_a)
-        .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a, "step_seconds"_a.none())
+        .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a.noconvert(), "step_seconds"_a.none().noconvert())
         .def_prop_ro("steps", &Net::steps)
         .def_prop_ro("workspace_bytes", &Net::workspace_bytes)
         .def_prop_ro("weight_bytes", &Net::weight_bytes);

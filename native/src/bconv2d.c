@@ -31,27 +31,28 @@ static void take_group(const uint64_t *bits, int32_t channels, int32_t first, co
         }
 }
 
-static void run_block(const BconvStep *it, const Kernels *kernels, int group, const void *prepared, Block *block,
-                      Pixels *pixels) {
-    uint16_t counts[(BLOCK_PIXELS + 16) * MAX_BLOCK_WIDTH]
-        __attribute__((aligned(64))); /* kernels may write rows too many */
+/* All channels of a block of pixels. */
+static void run_block(const BconvStep *it, const Run *run, int32_t group, Block block, Pixels *pixels) {
+    const Kernels *kernels = run->net->kernels;
+    const size_t width = (size_t)it->conv.out_width;
+    uint16_t counts[BLOCK_PIXELS * MAX_BLOCK_WIDTH] __attribute__((aligned(64)));
     const float *offsets[BLOCK_PIXELS];
-    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
-    const int32_t left = it->conv.outputs - block->first_channel;
     pixels->counts = counts;
     pixels->offsets = offsets;
-    pixels->stride = (size_t)block->width;
-    pixels->first_channel = group * it->conv.outputs + block->first_channel;
-    pixels->channels = left < block->width ? left : block->width;
-    int32_t row = 0, column = 0;
-    for (size_t first = 0; first < all; first += BLOCK_PIXELS) {
-        block->first_pixel = pixels->first = first;
-        block->pixels = pixels->count = all - first < BLOCK_PIXELS ? all - first : BLOCK_PIXELS;
-        for (size_t r = 0; r < pixels->count; r++) {
-            offsets[r] = offsets_of(&it->borders[group], row, column) + block->first_channel;
-            if (++column == it->conv.out_width) column = 0, row++;
+    pixels->first = block.first_pixel;
+    pixels->count = block.pixels;
+    for (block.first_channel = 0; block.first_channel < it->conv.outputs; block.first_channel += block.width) {
+        const int32_t left = it->conv.outputs - block.first_channel;
+        block.width = kernels->block_width(left);
+        size_t row = block.first_pixel / width, column = block.first_pixel % width;
+        for (size_t r = 0; r < block.pixels; r++) {
+            offsets[r] = offsets_of(&it->borders[group], row, column) + block.first_channel;
+            if (++column == width) column = 0, row++;
         }
-        kernels->count(&it->conv, prepared, block, counts);
+        kernels->count(&it->conv, &block, counts);
+        pixels->stride = (size_t)block.width;
+        pixels->first_channel = group * it->conv.outputs + block.first_channel;
+        pixels->channels = left < block.width ? left : block.width;
         kernels->finish(&it->output, pixels);
     }
 }
@@ -59,23 +60,22 @@ static void run_block(const BconvStep *it, const Kernels *kernels, int group, co
 static void run_bconv2d(const Step *step, const Run *run) {
     const BconvStep *it = (const BconvStep *)step;
     const Kernels *kernels = run->net->kernels;
+    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
     const uint64_t *bits = numbers(run, it->input);
     uint64_t *taken = (uint64_t *)run->scratch;
-    void *prepared = run->scratch + it->bits_bytes;
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
     for (int32_t group = 0; group < it->groups; group++) {
-        const uint64_t *group_bits = bits;
+        Block block = {.packed = it->packed[group], .bits = bits, .prepared = run->scratch + it->bits_bytes};
         if (it->groups > 1) {
             take_group(bits, it->conv.planes * it->groups, group * it->conv.planes, &it->conv, taken);
-            group_bits = taken;
+            block.bits = taken;
         }
-        kernels->prepare(&it->conv, group_bits, prepared);
-        Block block = {.packed = it->packed[group]};
-        for (int32_t first = 0; first < it->conv.outputs; first += block.width) {
-            block.first_channel = first;
-            block.width = kernels->block_width(it->conv.outputs - first);
-            run_block(it, kernels, group, prepared, &block, &pixels);
+        kernels->prepare(&it->conv, block.bits, block.prepared);
+        for (block.first_pixel = 0; block.first_pixel < all; block.first_pixel += BLOCK_PIXELS) {
+            block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
+            kernels->prepare_block(&it->conv, &block);
+            run_block(it, run, group, block, &pixels);
         }
     }
 }

@@ -1,9 +1,10 @@
 /* 1-bit convolution of bits: geometry, and the contract between its driver and the kernels.
 
-   The driver cuts the outputs into blocks of channels (`block_width`) and each of those into blocks of pixels. `pack`
-   lays the signs out once, when the net is made; `prepare` lays an image's bits out, once for each image; `count` then
-   makes, for a block, the number of places in which the window's bits and the kernel's differ. To `count`, bits outside
-   of the image are 0 (a -1): the driver knows what that adds, and takes it away (see border.c). */
+   The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). `pack` lays
+   the signs out once, when the net is made; `prepare` lays an image's bits out, once for each image, and `prepare_block` what
+   a block of pixels needs beside; `count` then makes, for a block, the number of places in which the window's bits and the
+   kernel's differ. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away (see
+   border.c). */
 #ifndef ONEBIT_BCONV2D_H
 #define ONEBIT_BCONV2D_H
 
@@ -25,9 +26,10 @@ typedef struct {
 
 typedef struct {
     const void *packed;
+    const uint64_t *bits; /* of the image */
+    void *prepared;
     int32_t first_channel, width; /* of the outputs; `width` is what block_width said */
-    size_t first_pixel,
-        pixels; /* counts of pixels[r], at r * width; an odd last pixel may be followed by another row */
+    size_t first_pixel, pixels;
 } Block;
 
 static inline size_t taps_of(const Bconv2d *conv) {

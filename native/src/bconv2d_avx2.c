@@ -97,7 +97,7 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
     "add $3, %[k]\n"                                                                                                   \
     "jnz 1b\n"
 #define CHANGED                                                                                                        \
-    [weights] "+r"(weights), [k] "+r"(k), [r] "=&r"(r),                                                                \
+    [weights] "+&r"(weights), [k] "+&r"(k), [r] "=&r"(r),                                                                \
     [S0] "+x"(S[0]), [S1] "+x"(S[1]), [S2] "+x"(S[2]), [S3] "+x"(S[3]),                                                \
     [T0] "+x"(T[0]), [T1] "+x"(T[1]), [T2] "+x"(T[2]), [T3] "+x"(T[3])
 #define CLOBBERED "memory", "cc", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15"
@@ -279,14 +279,14 @@ void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
     }
 }
 
-void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
+void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     const Runs runs = runs_of(conv);
     const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
     const uint8_t *weights = weights_of(conv, block->packed) + (size_t)block->first_channel * all_nibbles;
     const size_t n_pairs = (block->pixels + 1) / 2;
     /* Large weights come from far: while tiles are counted, those of the next part are fetched, a share by each pair. */
     const bool are_far = all_nibbles * width > NEAR_BYTES;
-    Tiles tiles = {.places = prepared,
+    Tiles tiles = {.places = block->prepared,
                    .offsets = (const size_t *)block->packed + block->first_pixel / 2 * runs.count,
                    .n_pairs = n_pairs,
                    .fetched_by_pair = are_far ? round_up(NIBBLES_OF_PART * width / n_pairs, 64) : 0,

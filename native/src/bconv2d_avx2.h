@@ -53,11 +53,12 @@ size_t packed_bytes_avx2(const Bconv2d *conv);
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx2(const Bconv2d *conv);
 void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared);
-void count_avx2(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts);
+void prepare_block_avx2(const Bconv2d *conv, const Block *block);
+void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 
-/* Prepared: places of rows in the table, for every pixel of the padded image (if runs of it are windows) and then of the
-   windows that are gathered. Where the runs of each pair begin there, [pair][run], depends only on the shape; there are as
-   many pairs as whole tiles have. */
+/* Prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it, and then for the
+   windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Where the
+   runs of each pair begin there, [pair][run], depends only on the shape; there are as many pairs as whole tiles have. */
 enum { MOST_PAIRS_OF_TILE = 8 };
 size_t n_offsets(const Bconv2d *conv);
 void put_offsets(const Bconv2d *conv, size_t *offsets);

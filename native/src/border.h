@@ -16,7 +16,7 @@ typedef struct {
        sum = planes * inside - 2 * (count - ones outside)  =>  offset = planes * inside + 2 * ones outside */
 onebit_status make_border(onebit_net *net, const Bconv2d *conv, const int8_t *signs, Border *made);
 
-static inline const float *offsets_of(const Border *border, int32_t row, int32_t column) {
+static inline const float *offsets_of(const Border *border, size_t row, size_t column) {
     const size_t which = border->row_class[row] * border->column_classes + border->column_class[column];
     return border->offsets + which * border->stride;
 }

@@ -5,13 +5,13 @@
 
 static const Kernels *const TABLES[] = {
     &kernels_scalar,
-#if defined(__x86_64__)
+#ifdef ONEBIT_AVX2
     &kernels_avx2,
 #endif
 };
 
 static bool can_run(const Kernels *table) {
-#if defined(__x86_64__)
+#ifdef ONEBIT_AVX2
     /* The compiler's builtins ask CPUID, and XGETBV for what the system saves when it switches threads. */
     if (table == &kernels_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif

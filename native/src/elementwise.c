@@ -69,8 +69,9 @@ static void run_pointwise(const Step *step, const Run *run) {
 
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *wanted) {
     const Value *in = readable(net, input, FLOATS | SUMS | BITS);
-    ElementwiseStep *it = in ? new_step(net, run_pointwise, input, -1) : NULL;
-    if (!it) return ONEBIT_INVALID;
+    if (!in) return ONEBIT_INVALID;
+    ElementwiseStep *it = new_step(net, run_pointwise, input, -1);
+    if (!it) return ONEBIT_NO_MEMORY;
     const int32_t sizes[2] = {in->height, in->width};
     const int32_t channels = in->channels;
     if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
@@ -185,7 +186,7 @@ static void run_quantize(const Step *step, const Run *run) {
 
 onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low,
                                   int32_t high) {
-    if (!(per_unit > 0) || low < -128 || low > 0 || high < 1 || high > 255)
+    if (!(per_unit > 0 && isfinite(per_unit)) || low < -128 || low > 0 || high < 1 || high > 255 || high - low > 255)
         return invalid(net, "levels are out of bounds");
     if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
     ElementwiseStep *it = new_step(net, run_quantize, input, output);

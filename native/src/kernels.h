@@ -24,7 +24,8 @@ struct Kernels {
     void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
     size_t (*prepared_bytes)(const Bconv2d *conv);
     void (*prepare)(const Bconv2d *conv, const uint64_t *bits, void *prepared);
-    void (*count)(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts);
+    void (*prepare_block)(const Bconv2d *conv, const Block *block);
+    void (*count)(const Bconv2d *conv, const Block *block, uint16_t *counts); /* [pixel][width] */
 
     /* tile[r][n] = sum over runs u, places k of rows[r][offsets[u] + k] * weight[u][k][n] */
     void (*multiply)(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
@@ -45,7 +46,7 @@ struct Kernels {
 const Kernels *kernels_of(const char *isa);
 
 extern const Kernels kernels_scalar;
-#if defined(__x86_64__)
+#ifdef ONEBIT_AVX2
 extern const Kernels kernels_avx2;
 #endif
 #endif

@@ -39,44 +39,59 @@ static inline floats larger(floats v, floats most) {
     return _mm256_blendv_ps(_mm256_max_ps(v, most), v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-/* Over a window, 32 channels at a time and then 8: `made` of `start` and every pixel, by `with`. */
-#define OVER_WINDOW(vectors, start, with)                                                     \
-    for (; c + 8 * vectors <= channels; c += 8 * vectors) {                                   \
-        floats so_far[vectors];                                                               \
-        _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++) so_far[i] = start;          \
-        for (size_t row = 0; row < taps->rows; row++) {                                       \
-            const float *x = taps->first + row * taps->row_step + c;                          \
-            for (size_t column = 0; column < taps->columns; column++, x += taps->column_step) \
-                _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++) so_far[i] =         \
-                    with(_mm256_loadu_ps(x + 8 * i), so_far[i]);                              \
-        }                                                                                     \
-        _Pragma("GCC unroll 4") for (int i = 0; i < vectors; i++)                             \
-            _mm256_storeu_ps(made + c + 8 * i, FINAL(so_far[i]));                             \
-    }
-
 static Taps from_channel(const Taps *taps, size_t channel) {
     Taps rest = *taps;
     rest.first += channel;
     return rest;
 }
 
+/* Over the pixels of a row, 32 channels from x on. */
+typedef struct {
+    floats v[4];
+} Channels32;
+
+static inline Channels32 load_32(const float *x) {
+    return (Channels32){{_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24)}};
+}
+
+static inline void store_32(float *y, Channels32 of) {
+    for (int i = 0; i < 4; i++) _mm256_storeu_ps(y + 8 * i, of.v[i]);
+}
+
 static void maximum(const Taps *taps, float *made, size_t channels) {
     size_t c = 0;
-#define FINAL(v) v
-    OVER_WINDOW(4, _mm256_loadu_ps(taps->first + c + 8 * i), larger)
-    OVER_WINDOW(1, _mm256_loadu_ps(taps->first + c), larger)
-#undef FINAL
+    for (; c + 32 <= channels; c += 32) {
+        Channels32 most = load_32(taps->first + c);
+        for (size_t row = 0; row < taps->rows; row++) {
+            const float *x = taps->first + row * taps->row_step + c;
+            for (size_t column = 0; column < taps->columns; column++, x += taps->column_step) {
+                const Channels32 here = load_32(x);
+                for (int i = 0; i < 4; i++) most.v[i] = larger(here.v[i], most.v[i]);
+            }
+        }
+        store_32(made + c, most);
+    }
     const Taps rest = from_channel(taps, c);
     kernels_scalar.maximum(&rest, made + c, channels - c);
 }
 
 static void mean(const Taps *taps, float divisor, float *made, size_t channels) {
+    const Channels32 zeros = {{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()}};
     size_t c = 0;
-    const floats by = _mm256_set1_ps(divisor);
-#define FINAL(v) _mm256_div_ps(v, by)
-    OVER_WINDOW(4, _mm256_setzero_ps(), _mm256_add_ps)
-    OVER_WINDOW(1, _mm256_setzero_ps(), _mm256_add_ps)
-#undef FINAL
+    for (; c + 32 <= channels; c += 32) {
+        Channels32 sum = zeros;
+        for (size_t row = 0; row < taps->rows; row++) {
+            const float *x = taps->first + row * taps->row_step + c;
+            Channels32 of_row = zeros;
+            for (size_t column = 0; column < taps->columns; column++, x += taps->column_step) {
+                const Channels32 here = load_32(x);
+                for (int i = 0; i < 4; i++) of_row.v[i] = _mm256_add_ps(of_row.v[i], here.v[i]);
+            }
+            for (int i = 0; i < 4; i++) sum.v[i] = _mm256_add_ps(sum.v[i], of_row.v[i]);
+        }
+        for (int i = 0; i < 4; i++) sum.v[i] = _mm256_div_ps(sum.v[i], _mm256_set1_ps(divisor));
+        store_32(made + c, sum);
+    }
     const Taps rest = from_channel(taps, c);
     kernels_scalar.mean(&rest, divisor, made + c, channels - c);
 }
@@ -96,6 +111,7 @@ const Kernels kernels_avx2 = {
     .pack = pack_avx2,
     .prepared_bytes = prepared_bytes_avx2,
     .prepare = prepare_avx2,
+    .prepare_block = prepare_block_avx2,
     .count = count_avx2,
     .multiply = multiply,
     .finish = finish_avx2,

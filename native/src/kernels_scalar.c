@@ -39,7 +39,11 @@ static void prepare(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
                    prepared);
 }
 
-static void count(const Bconv2d *conv, const void *prepared, const Block *block, uint16_t *counts) {
+static void prepare_block(const Bconv2d *conv, const Block *block) {
+    (void)conv, (void)block; /* the image is all it takes */
+}
+
+static void count(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     const onebit_window *window = &conv->window;
     const size_t words = words_of(conv->planes), taps = taps_of(conv);
     const int32_t end = block->first_channel + block->width;
@@ -54,7 +58,7 @@ static void count(const Bconv2d *conv, const void *prepared, const Block *block,
                     const size_t row = (size_t)(y + dy * window->dilation[0]),
                                  column = (size_t)(x + dx * window->dilation[1]);
                     const uint64_t *image =
-                        (const uint64_t *)prepared + (row * (size_t)conv->padded.width + column) * words;
+                        (const uint64_t *)block->prepared + (row * (size_t)conv->padded.width + column) * words;
                     for (size_t word = 0; word < words; word++) differing += count_ones(image[word] ^ *kernel++);
                 }
             counts[r * (size_t)block->width + (size_t)(n - block->first_channel)] = (uint16_t)differing;
@@ -87,9 +91,12 @@ static void maximum(const Taps *taps, float *made, size_t channels) {
 static void mean(const Taps *taps, float divisor, float *made, size_t channels) {
     for (size_t c = 0; c < channels; c++) {
         float sum = 0;
-        for (size_t row = 0; row < taps->rows; row++)
+        for (size_t row = 0; row < taps->rows; row++) {
+            float of_row = 0; /* on its own: a long sum would lose the last bits of what is added to it */
             for (size_t column = 0; column < taps->columns; column++)
-                sum += taps->first[row * taps->row_step + column * taps->column_step + c];
+                of_row += taps->first[row * taps->row_step + column * taps->column_step + c];
+            sum += of_row;
+        }
         made[c] = sum / divisor;
     }
 }
@@ -105,6 +112,7 @@ const Kernels kernels_scalar = {
     .pack = pack,
     .prepared_bytes = prepared_bytes,
     .prepare = prepare,
+    .prepare_block = prepare_block,
     .count = count,
     .multiply = multiply,
     .finish = finish_scalar,

@@ -12,6 +12,9 @@ typedef struct {
 } MovementStep;
 
 static onebit_status add_movement(onebit_net *net, MovementStep wanted) {
+    const Value *in = &net->values[wanted.input], *out = &net->values[wanted.output];
+    if (in->offset < out->offset + out->bytes && out->offset < in->offset + in->bytes)
+        return invalid(net, "value %d would be moved over value %d", wanted.input, wanted.output);
     MovementStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;

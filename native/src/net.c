@@ -9,7 +9,8 @@
 #include "kernels.h"
 
 enum { ALIGNMENT = 64, MAX_SIDE = 1 << 28, MAX_WINDOW = 1 << 10, MAX_PARTS = 1 << 20 };
-static const size_t MAX_NUMBERS = (size_t)1 << 28, MAX_OFFSET = (size_t)1 << 40;
+static const size_t MAX_NUMBERS = (size_t)1 << 28;
+static const uint64_t MAX_OFFSET = UINT64_C(1) << 40;
 
 struct Allocation {
     struct Allocation *before;
@@ -41,6 +42,7 @@ onebit_status invalid(onebit_net *net, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(net->error, sizeof net->error, format, arguments);
     va_end(arguments);
+    net->n_made = 0;
     return ONEBIT_INVALID;
 }
 
@@ -86,7 +88,7 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
     const size_t pixels = (size_t)height * (size_t)width;
     if (pixels > MAX_NUMBERS || pixels * (size_t)channels > MAX_NUMBERS)
         return invalid(net, "a value has more than %zu numbers", MAX_NUMBERS);
-    if (offset % ALIGNMENT || offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
+    if (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
     if (!grow((void **)&net->values, net->n_values, &net->values_room, sizeof *net->values)) return no_memory(net);
     const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * 4);
     net->values[net->n_values++] = (Value){kind, channels, height, width, offset, bytes, false};
@@ -111,7 +113,9 @@ const Value *readable(onebit_net *net, int32_t index, int kinds) {
 Value *writable(onebit_net *net, int32_t index, int kinds) {
     Value *v = checked(net, index, kinds);
     if (v && index == INPUT) return invalid(net, "value %d is the input", index), NULL;
-    if (v) v->is_written = true;
+    if (v && net->n_made == sizeof net->made / sizeof *net->made)
+        return invalid(net, "a step makes too many values"), NULL;
+    if (v) net->made[net->n_made++] = index;
     return v;
 }
 
@@ -119,6 +123,7 @@ onebit_status add_step(onebit_net *net, Step *step) {
     if (net->n_steps >= MAX_PARTS) return invalid(net, "no more steps can be added");
     if (!grow((void **)&net->steps, net->n_steps, &net->steps_room, sizeof *net->steps)) return no_memory(net);
     net->steps[net->n_steps++] = step;
+    for (; net->n_made; net->n_made--) net->values[net->made[net->n_made - 1]].is_written = true;
     if (step->scratch_bytes > net->scratch_bytes) net->scratch_bytes = step->scratch_bytes;
     return ONEBIT_OK;
 }

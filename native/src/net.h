@@ -34,6 +34,8 @@ struct onebit_net {
     size_t weight_bytes, value_bytes, scratch_bytes;
     int32_t output;
     bool is_finished;
+    int32_t made[2]; /* values that the step which is being added makes */
+    size_t n_made;
     char error[200];
 };
 
@@ -61,7 +63,8 @@ float *net_copy_floats(onebit_net *net, const float *from, size_t count);
 onebit_status invalid(onebit_net *net, const char *format, ...) __attribute__((format(printf, 2, 3)));
 onebit_status no_memory(onebit_net *net);
 
-/* The value of this number, if steps that come now may read it (or write it) and it is of these kinds; else NULL. */
+/* The value of this number, if a step that is added now may read it (or make it) and it is of these kinds; else NULL.
+   What a step makes counts as made once the step is added. */
 enum { FLOATS = 1 << ONEBIT_FLOAT, BITS = 1 << ONEBIT_BITS, LEVELS = 1 << ONEBIT_LEVELS, SUMS = 1 << ONEBIT_SUMS };
 const Value *readable(onebit_net *net, int32_t index, int kinds);
 Value *writable(onebit_net *net, int32_t index, int kinds);

@@ -27,14 +27,14 @@ typedef struct {
     size_t stride;
     size_t first, count;
     int32_t first_channel, channels;
-    /* Filled in by `finish_pixels`: where the numbers go, of all pixels. */
+    /* Filled in by `aim`: where the numbers go, of all pixels. */
     const float *residual;
     float *float_numbers;
     int32_t *sum_numbers;
     uint8_t *bits;
 } Pixels;
 
-/* Checks `wanted` for a step that makes `channels` x `sizes` of `kinds`; copies it. */
+/* Checks `wanted` for a step that makes `channels` x `sizes` numbers; copies it. */
 onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
                            bool can_make_sums, Output *made);
 

@@ -83,7 +83,8 @@ INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, 
         const size_t pixel = p->first + row, at = pixel * channels + (size_t)c;
         floats v = number_at(p, row, n, source);
         if (parts & MAKES_SUMS) _mm256_storeu_si256((__m256i *)(p->sum_numbers + at), sum_at(p, row, n, source));
-        if (parts & AFFINE) v = _mm256_fmadd_ps(v, of.scale, of.shift);
+        /* Rounded twice, as the reference and the rest of a row: bits must not depend on the kernels. */
+        if (parts & AFFINE) v = _mm256_add_ps(_mm256_mul_ps(v, of.scale), of.shift);
         v = activated(v, of.first_slope, o->first_low, o->first_high, parts & FIRST_SLOPE, parts & FIRST_CLAMP);
         if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p->residual + at));
         v = activated(v, of.second_slope, o->second_low, o->second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);

@@ -113,6 +113,8 @@ onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_windo
     const Value *in = readable(net, input, pool == ONEBIT_MAX ? FLOATS | SUMS : FLOATS);
     int32_t fitting[2];
     if (!in || check_window(net, window, in, fitting)) return ONEBIT_INVALID;
+    if (pool != ONEBIT_MAX && (window->dilation[0] > 1 || window->dilation[1] > 1))
+        return invalid(net, "a mean with dilation");
     for (int axis = 0; axis < 2; axis++) /* with ceil_mode there may be one more window than fits */
         if (sizes[axis] != fitting[axis] && sizes[axis] != fitting[axis] + 1)
             return invalid(net, "a pool makes %d places of an image's side", sizes[axis]);

@@ -47,8 +47,8 @@ typedef struct {
 static size_t n_pixels_of(const Bconv2d *conv) { return (size_t)conv->out_height * (size_t)conv->out_width; }
 static size_t n_pairs_of(const Bconv2d *conv) { return (n_pixels_of(conv) + 1) / 2; }
 
-/* Runs of a pair are gathered if those of all are, or if it is the last pixel of a row and the first of the next. The last pixel of
-   all may be alone: what is to its right is counted in vain. */
+/* Runs of a pair are gathered if those of all are, or if it is the last pixel of a row and the first of the next. The
+   last pixel of all may be alone: what is to its right is counted in vain. */
 static Pair pair_at(const Bconv2d *conv, const Runs *runs, size_t index) {
     const size_t width = (size_t)conv->out_width, pixel = 2 * index;
     const int32_t row = (int32_t)(pixel / width), column = (int32_t)(pixel % width);
@@ -57,8 +57,11 @@ static Pair pair_at(const Bconv2d *conv, const Runs *runs, size_t index) {
     return (Pair){{row, column}, {row + 1, 0}, true};
 }
 
+enum { BLOCK_PAIRS = BLOCK_PIXELS / 2 };
+
+/* How many windows are kept at a time. */
 static size_t n_gathered(const Bconv2d *conv, const Runs *runs) {
-    return runs->gathers ? n_pairs_of(conv) : (size_t)(conv->out_width % 2 * (conv->out_height / 2));
+    return runs->gathers ? BLOCK_PAIRS : (size_t)(conv->out_width % 2 * (conv->out_height / 2));
 }
 
 static size_t row_places(const Bconv2d *conv, const Runs *runs) {
@@ -99,6 +102,8 @@ void put_offsets(const Bconv2d *conv, size_t *offsets) {
             offsets[at] = pair.is_gathered ? gathered + u * runs.nibbles
                                            : (y + u * (size_t)window->dilation[0]) * row + x * runs.pixel_nibbles;
         if (pair.is_gathered) gathered += runs.count * runs.nibbles;
+        if (runs.gathers && index % BLOCK_PAIRS == BLOCK_PAIRS - 1)
+            gathered = 0; /* the next block's are in the same place */
     }
     for (; at < all; at++)
         offsets[at] = offsets[at - runs.count]; /* tiles are whole: the last may count a pair again */
@@ -127,10 +132,9 @@ static void put_row_nibbles(const Image *image, const Runs *runs, int32_t y, siz
     memset(nibbles, 0, columns * n);
     if (!word) return;
     const size_t end = left + (size_t)conv->width < columns ? left + (size_t)conv->width : columns;
-    uint8_t *pixel = nibbles + left * n;
-    for (size_t x = left; x < end; x++, pixel += n)
-        for (size_t i = 0; i < image->words; i++) _mm_storeu_si128((__m128i *)(pixel + 16 * i), nibbles_of(*word++));
-    if (end < columns) memset(nibbles + end * n, 0, n < 16 ? 16 : n); /* what the last word wrote too far */
+    for (size_t x = left; x < end; x++) /* what a word writes behind its pixel is 0 */
+        for (size_t i = 0; i < image->words; i++)
+            _mm_storeu_si128((__m128i *)(nibbles + x * n + 16 * i), nibbles_of(*word++));
 }
 
 static void put_image(const Image *image, const Runs *runs, uint8_t *nibbles, uint16_t *places) {
@@ -148,16 +152,21 @@ static void put_image(const Image *image, const Runs *runs, uint8_t *nibbles, ui
 
 void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
     const Runs runs = runs_of(conv);
+    if (runs.gathers) return;
     const Image image = {conv, bits, words_of(conv->planes)};
     uint16_t *places = prepared, *gathered = places + image_places(conv, &runs);
     const size_t window_nibbles = runs.count * runs.nibbles;
-    if (runs.gathers) {
-        for (size_t index = 0; index < n_pairs_of(conv); index++)
-            gather(&image, &runs, index, gathered + index * window_nibbles);
-        return;
-    }
     put_image(&image, &runs, (uint8_t *)(gathered + gathered_places(conv, &runs)), places);
     /* With rows of odd length, pairs that cross from one to the next are at the end of rows 0, 2, 4, ... */
     for (size_t i = 0; i < n_gathered(conv, &runs); i++)
         gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_nibbles);
+}
+
+void prepare_block_avx2(const Bconv2d *conv, const Block *block) {
+    const Runs runs = runs_of(conv);
+    if (!runs.gathers) return;
+    const Image image = {conv, block->bits, words_of(conv->planes)};
+    const size_t first = block->first_pixel / 2, pairs = (block->pixels + 1) / 2;
+    for (size_t i = 0; i < pairs; i++)
+        gather(&image, &runs, first + i, (uint16_t *)block->prepared + i * runs.count * runs.nibbles);
 }

@@ -18,12 +18,15 @@ typedef struct {
 } WideStep;
 
 static int32_t level_at(const WideStep *it, const void *image, bool is_bits, size_t pixel, int32_t channel) {
-    if (!is_bits) return (int32_t)((const float *)image)[pixel * (size_t)it->channels + (size_t)channel];
+    if (!is_bits) {
+        const float level = ((const float *)image)[pixel * (size_t)it->channels + (size_t)channel];
+        return level >= -MAX_LEVEL && level <= MAX_LEVEL ? (int32_t)level : 0;
+    }
     const uint64_t word = ((const uint64_t *)image)[pixel * words_of(it->channels) + (size_t)channel / 64];
     return word >> channel % 64 & 1 ? 1 : -1;
 }
 
-/* Exact in 32 bits: a file whose sums could be larger is not read (see checking.py). */
+/* Exact in 32 bits: there are at most INT32_MAX / MAX_LEVEL taps. */
 static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits, int32_t n, int32_t row,
                              int32_t column) {
     const onebit_window *window = &it->window;
@@ -77,6 +80,8 @@ onebit_status add_wide_bconv2d(onebit_net *net, int32_t input, const onebit_wind
     const size_t n_signs = (size_t)taps * (size_t)outputs;
     if (image->kind == ONEBIT_LEVELS && taps * MAX_LEVEL < EXACT_FLOATS)
         return add_as_floats(net, input, window, outputs, signs, n_signs, wanted);
+    if (taps > INT32_MAX / (image->kind == ONEBIT_BITS ? 1 : MAX_LEVEL))
+        return invalid(net, "sums would not fit 32 bits");
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (WideStep){.step = {run_wide, (size_t)outputs * sizeof(int32_t)},

@@ -26,7 +26,7 @@ BINARIES = ("add", "multiply")
 UNARIES = ("sigmoid", "hardsigmoid", "hardswish", "silu", "tanh", "elu", "abs", "softmax")
 PADDINGS = ("zeros", "reflect", "replicate", "circular")
 
-MAX_WEIGHTS = 1 << 31  # numbers of one layer, once they are written out
+MAX_WEIGHTS = 1 << 29  # numbers of one layer, once they are written out
 
 
 def compile_net(model: Model, isa: str) -> tuple[Net, list[Step]]:
