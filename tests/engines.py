@@ -44,6 +44,9 @@ def assert_same(model, x, isa):
 
 
 def assert_close(model, x, isa, tolerance=1e-5):
+    """To rounding: of the largest number on the way, since a clamp behind it makes outputs small, not errors."""
     found, expected = both(model, x, isa)
+    with np.errstate(all="ignore"):
+        largest = max(np.nanmax(np.abs(made), initial=1.0) for _, made in Reference(model).values(x))
     assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * largest)

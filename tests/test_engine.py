@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from onebit.packing import pack_kernels, pack_signs
 from onebit.reference import Reference
 from wire_models import Chain, wire_models
 
+PARTS = ("affine", "prelu", "add", "clamp", "bits")
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 192, 260)
 
 
@@ -123,7 +125,10 @@ def test_sums_of_levels_are_exact(isa, planes, kernels, low, high, stride, group
 @each_isa
 @pytest.mark.parametrize("channels", [1, 7, 8, 16, 33, 64, 130])
 def test_bits_of_sums(isa, channels):
-    """Thresholds straight behind a 1-bit convolution, of either direction, some that no sum reaches; a residual."""
+    """Thresholds straight behind a 1-bit convolution, of either direction, some that no sum reaches; a residual.
+
+    Whole numbers and powers of two: every float is exact.
+    """
     rng = np.random.default_rng(channels)
     net = Chain(channels, 6, 5).add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
     thresholds = rng.integers(-9, 9, channels).astype(np.int32)
@@ -131,16 +136,66 @@ def test_bits_of_sums(isa, channels):
     at_most = pack_signs(rng.normal(size=channels))
     net.add("threshold", "bits", tensors={"thresholds": thresholds, "at_most": at_most})
     net.bconv(channels, channels, padding=[1, 1, 1, 1])
-    net.add("affine", "norm", tensors={"scale": net.floats(channels), "shift": net.floats(channels)})
-    net.add("prelu", "prelu", tensors={"slope": net.floats(channels)})
+    net.add("affine", "norm", tensors={"scale": powers(rng, channels), "shift": wholes(rng, channels)})
+    net.add("prelu", "prelu", tensors={"slope": powers(rng, channels)})
     net.add("add", "sum", ["prelu", "input"])
-    floats = np.where(rng.random(channels) < 0.2, np.inf, net.floats(channels)).astype(np.float32)
+    floats = np.where(rng.random(channels) < 0.2, np.inf, wholes(rng, channels)).astype(np.float32)
     net.add("threshold", "more", ["sum"], tensors={"thresholds": floats, "at_most": at_most})
-    net.bconv(channels, 3)
-    model = sums_of(net).model()
-    x = batch_for(model)
-    found, expected = both(model, x, isa)
-    assert (found == expected).mean() > 0.99  # a float before `more` may differ in its last bit
+    net.bconv(channels, channels, padding=[1, 1, 1, 1])
+    net.add("affine", "last", tensors={"scale": powers(rng, channels)}).add("add", "end", ["last", "sum"])
+    model = net.model()
+    assert_same(model, wholes(rng, (2, channels, 6, 5)), isa)
+
+
+def wholes(rng, shape):
+    return rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def powers(rng, count):
+    return np.exp2(rng.integers(-2, 3, count)).astype(np.float32) * rng.choice([-1, 1], count).astype(np.float32)
+
+
+@each_isa
+@pytest.mark.parametrize("channels", [3, 8, 24, 64, 130])
+@pytest.mark.parametrize("source", ["bits", "floats", "pool"])
+@pytest.mark.parametrize("parts", [parts for n in range(5) for parts in combinations(PARTS, n)], ids="+".join)
+def test_every_output_stage(isa, channels, source, parts):
+    """Every combination of what may follow a layer, bit for bit: with and without channels that fill no vector."""
+    rng = np.random.default_rng(channels)
+    net = Chain(channels, 3, 5)
+    if source == "bits":
+        net.add("sign").bconv(channels, channels, padding=[1, 1, 1, 1])
+    elif source == "floats":
+        net.add("conv2d", tensors={"weight": wholes(rng, (channels, channels, 1, 1))})
+    else:
+        net.add("max_pool2d", kernel_size=[3, 3], stride=[1, 1], padding=[1, 1])
+    if source == "bits" or "affine" in parts:
+        net.add("affine", tensors={"scale": powers(rng, channels), "shift": wholes(rng, channels)})
+    if "prelu" in parts:
+        net.add("prelu", tensors={"slope": powers(rng, channels)})
+    if "add" in parts:
+        net.add("add", "sum", [net.nodes[-1].name, "input"])
+    if "clamp" in parts:
+        net.add("clamp", low=-4.0, high=5.0)
+    before = net.nodes[-1].name
+    if "bits" in parts:
+        at_most = pack_signs(rng.normal(size=channels))
+        net.add("threshold", tensors={"thresholds": wholes(rng, channels), "at_most": at_most})
+        net.bconv(channels, channels, padding=[1, 1, 1, 1])
+        net.add("affine", "numbers", tensors={"scale": np.ones(1, np.float32)}).add(
+            "add", "end", ["numbers", before]
+        )
+    model = net.model()
+    assert_same(model, wholes(rng, (2, channels, 3, 5)), isa)
+
+
+@each_isa
+def test_bits_do_not_depend_on_the_kernels(isa):
+    """-0.1 * 10 + 1 is 0 if it is rounded twice and less than 0 if once: it counts as 0, whatever multiplies."""
+    net = Chain(20, 1, 1)
+    net.add("affine", tensors={"scale": np.full(1, -0.1, np.float32), "shift": np.ones(1, np.float32)})
+    model = sums_of(net.add("sign").bconv(20, 1, taps=(1, 1))).model()
+    assert_same(model, np.full((1, 20, 1, 1), 10, np.float32), isa)
 
 
 @each_isa
@@ -203,6 +258,102 @@ def test_numbers_that_are_not_finite(isa):
     found, expected = both(net.model(), x, isa)
     np.testing.assert_array_equal(found, expected)
     assert np.isnan(found[0, 0, 0, 0])
+
+
+@each_isa
+def test_nodes_that_nothing_needs(isa):
+    net = Chain(4, 3, 3).add("conv2d", "dead", tensors={"weight": np.ones((2, 4, 1, 1), np.float32)})
+    net.add("relu", "dead too", ["input"]).add("abs", "out", ["input"])
+    model = net.model()
+    assert len(Engine(model, isa).info()["steps"]) == 1
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
+def test_means_of_large_images(isa):
+    model = Chain(33, 300, 300).add("adaptive_avg_pool2d", output_size=[1, 1]).model()
+    found = Engine(model, isa)(np.full((1, 33, 300, 300), 0.1, np.float32))
+    np.testing.assert_allclose(found, 0.1, rtol=1e-5)
+
+
+@each_isa
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_pads(isa, mode):
+    net = Chain(70, 4, 5).add("pad", padding=[1, 3, 2, 0], mode=mode)
+    if mode != "zeros":
+        net = Chain(70, 4, 5).add("sign").add("pad", padding=[1, 3, 2, 0], mode=mode).bconv(70, 3, taps=(2, 2))
+        sums_of(net)
+    model = net.model()
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
+def test_large_sums(isa):
+    """Sums that no float holds: thresholds as whole numbers, groups, the largest of negative sums."""
+    taps = 70_000
+    net = Chain(2 * taps, 1, 3).add("quantize", per_unit=1.0, low=0, high=255)
+    signs = np.ones((4, taps, 1, 1), np.float32)
+    signs[1::2] = -1
+    tensors = {"kernels": pack_kernels(signs)}
+    net.add("bconv2d", "conv", tensors=tensors, out_channels=4, kernel_size=[1, 1], groups=2)
+    net.add("max_pool2d", "most", kernel_size=[1, 3], stride=[1, 1])
+    exact = 255 * taps  # 17,850,000, beyond 2^24; the second group's sum is one less
+    thresholds = np.array([exact, -exact, exact, -exact + 1], np.int32)
+    at_most = pack_signs(np.array([-1, 1, -1, 1]))
+    net.add("threshold", tensors={"thresholds": thresholds, "at_most": at_most}).bconv(4, 4, taps=(1, 1))
+    model = sums_of(net).model()
+    x = np.full((1, 2 * taps, 1, 3), 255, np.float32)
+    x[0, -1] = 254
+    assert_same(model, x, isa)
+
+
+@each_isa
+def test_softmax_of_large_numbers(isa):
+    model = Chain(4, 1, 1).add("softmax").model()
+    assert_close(model, np.array([1000, 999, 0, -1000], np.float32).reshape(1, 4, 1, 1), isa)
+
+
+@each_isa
+def test_a_residual_of_a_large_image(isa):
+    """More pixels than the float kernel takes at a time; the sum is written over its residual."""
+    rng = np.random.default_rng(0)
+    net = Chain(8, 17, 19).add("conv2d", "a", tensors={"weight": wholes(rng, (8, 8, 1, 1))})
+    net.add("conv2d", "b", ["input"], tensors={"weight": wholes(rng, (8, 8, 3, 3))}, padding=[1, 1, 1, 1])
+    net.add("add", "c", ["b", "a"])
+    model = net.model()
+    assert_same(model, wholes(rng, (2, 8, 17, 19)), isa)
+
+
+@each_isa
+def test_floats_of_bits_are_not_written_over_the_bits(isa):
+    net = (
+        Chain(70, 3, 3)
+        .add("relu", "a")
+        .add("sign", "bits")
+        .add("affine", "b", tensors={"scale": np.ones(1, np.float32)})
+    )
+    net.add("add", "c", ["b", "a"])
+    model = net.model()
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
+def test_affine_maps_that_one_map_cannot_hold(isa):
+    for scales, x in (((1e20, 1e20), 0.0), ((1e-30, 1e-30), 1e30)):
+        net = Chain(8, 1, 1)
+        for scale in scales:
+            net.add("affine", tensors={"scale": np.full(1, scale, np.float32)})
+        assert_same(net.model(), np.full((1, 8, 1, 1), x, np.float32), isa)
+
+
+def test_times_of_steps_and_arrays_that_are_not_aligned():
+    net = Chain(3, 2, 2).add("abs").add("concatenate", inputs=["abs0", "abs0", "input"]).add("tanh")
+    engine = Engine(net.model())
+    assert len(engine.step_seconds(batch_for(engine.model))) == len(engine.info()["steps"]) == 3
+    bytes_ = np.zeros(4 * 12 + 1, np.uint8)[1:]
+    x = bytes_.view(np.float32).reshape(1, 3, 2, 2)
+    assert not x.flags.aligned
+    np.testing.assert_array_equal(engine(x), engine(x.copy()))
 
 
 @each_isa

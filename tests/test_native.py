@@ -114,6 +114,9 @@ WRONG = {
     "can't be copied": lambda net: net.copy(0, 1, 2, 0, 2),
     "can't be copied from 0 to 3": lambda net: net.copy(0, 0, 2, 3, 2),
     "unknown mode": lambda net: net.pad(1, 1, (0, 0, 0, 0), 0),
+    "would be moved over": lambda net: net.copy(1, 0, 1, 0, 2),
+    "a mean with dilation": lambda net: net.pool(0, (2, 2), (1, 1), (2, 1), (0,) * 4, 1, (3, 5), an_output(2)),
+    "levels are out of": lambda net: net.quantize(0, 5, INFINITY, 0, 1),
     "a pad of 5": lambda net: net.pad(0, 2, (5, 0, 0, 0), 1),
     "a pad makes another": lambda net: net.pad(0, 2, (0, 0, 0, 0), 1),
     "a reshape of": lambda net: net.reshape(0, 2),
@@ -145,6 +148,24 @@ def test_a_net_that_is_not_finished_does_not_run_and_a_finished_one_does_not_cha
         with pytest.raises(ValueError, match="wrong size"):
             net.run(images, False, outputs, seconds)
     net.run(floats(0, 2, 5, 6), False, floats(0, 4, 5, 6), None)
+
+
+def test_what_is_refused_makes_nothing():
+    net = native().Net(HERE[0])
+    net.value(FLOAT, 2, 5, 6, 0)
+    net.value(FLOAT, 4, 5, 6, 1024)
+    with pytest.raises(ValueError, match="don't make"):
+        net.binary(0, 0, 1, 0)
+    with pytest.raises(ValueError, match="never made"):
+        net.finish(1)
+
+
+def test_outputs_of_another_type_are_refused():
+    net = with_bits()
+    net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output())
+    net.finish(2)
+    with pytest.raises(TypeError):
+        net.run(floats(1, 2, 5, 6), False, np.zeros((1, 4, 5, 6)), None)
 
 
 def test_an_unknown_isa():

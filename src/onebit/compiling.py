@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,19 @@ PADDINGS = ("zeros", "reflect", "replicate", "circular")
 MAX_WEIGHTS = 1 << 29  # numbers of one layer, once they are written out
 
 
-def compile_net(model: Model, isa: str) -> tuple[Net, list[Step]]:
-    """A net that is ready to run, and the steps that it is made of."""
+class Compiled(NamedTuple):
+    """A net that is ready to run, the steps that it is made of, and how many each of them is on the C side."""
+
+    net: Net
+    steps: list[Step]
+    native_steps: list[int]
+
+
+def compile_net(model: Model, isa: str) -> Compiled:
+    """The net of a model for the native engine."""
     steps = fuse(model)
-    return _Compiling(model, steps, isa).net, steps
+    compiling = _Compiling(model, steps, isa)
+    return Compiled(compiling.net, steps, compiling.native_steps)
 
 
 def sides_of(value: Value) -> tuple[int, int, int]:
@@ -57,9 +66,20 @@ class _Compiling:
         for name in names:
             value = self.values[name]
             self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
-        for step in steps:
-            _STEPS.get(step.node.op, _Compiling.pointwise)(self, step)
+        self.native_steps = [self._add(step) for step in steps]
         self.net.finish(self.number[model.graph.nodes[-1].name])
+
+    def _add(self, step: Step) -> int:
+        """Add a step to the net, and say how many it is there."""
+        before = self.net.steps
+        compile_step = _STEPS.get(step.node.op, _Compiling.pointwise)
+        if step.has_tail and step.node.op not in LAYERS:
+            compile_step = _Compiling.pointwise
+        try:
+            compile_step(self, step)
+        except ValueError as error:
+            raise UserError(f"the engine can't run {step.node.name!r}: {error}") from error
+        return self.net.steps - before
 
     def ends(self, step: Step) -> tuple[int, int]:
         """The numbers of what a step without a tail reads and makes."""
@@ -134,9 +154,6 @@ class _Compiling:
         self.net.adaptive_mean(self.number[step.reads[0]], sizes, self.output(step))
 
     def binary(self, step: Step) -> None:
-        if step.has_tail:
-            self.pointwise(step)
-            return
         left, right = (self.number[name] for name in step.reads)
         self.net.binary(left, right, self.number[step.node.name], BINARIES.index(step.node.op))
 
@@ -148,9 +165,6 @@ class _Compiling:
         self.net.quantize(*self.ends(step), at["per_unit"], at["low"], at["high"])
 
     def threshold(self, step: Step) -> None:
-        if step.has_tail:
-            self.pointwise(step)
-            return
         at_most = at_most_of(step.node, self.values[step.reads[0]].channels)
         self.net.threshold(*self.ends(step), step.node.tensors["thresholds"], at_most)
 

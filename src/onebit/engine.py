@@ -22,7 +22,7 @@ class Engine(Runnable):
     def __init__(self, model: Model, isa: str = "auto") -> None:
         super().__init__(model)
         self.isa = chosen_isa(isa)
-        self._net, self._steps = compile_net(model, self.isa)
+        self._net, self._steps, self._native_steps = compile_net(model, self.isa)
         self._output_shape = model.values[model.graph.nodes[-1].name].shape
 
     def __call__(self, x: Floats) -> Floats:
@@ -37,17 +37,18 @@ class Engine(Runnable):
         """The time that each step of `info()["steps"]` takes for this batch."""
         seconds = np.zeros(self._net.steps)
         self._run(x, seconds)
-        return [float(time) for time in seconds]
+        parts = np.split(seconds, np.cumsum(self._native_steps)[:-1])
+        return [float(part.sum()) for part in parts]
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images, shape = checked_input(x, self.model), self._output_shape
-        if images.flags.c_contiguous:
+        if images.flags.c_contiguous and images.flags.aligned:
             outputs = np.empty((len(images), *shape), np.float32)
             self._net.run(images, False, outputs, seconds)
             return outputs
         by_pixels = images.transpose(0, 2, 3, 1)
-        if not by_pixels.flags.c_contiguous:
-            return self._run(np.ascontiguousarray(images), seconds)
+        if not (by_pixels.flags.c_contiguous and images.flags.aligned):
+            return self._run(np.array(images, order="C"), seconds)
         channels, *sides = shape
         outputs = np.empty((len(images), *sides, channels), np.float32)
         self._net.run(by_pixels, True, outputs, seconds)

@@ -5,7 +5,7 @@ The output stage of a step (`Tail`) is applied while its numbers are still in re
     v = scale * v + shift; v = first(v); v = v + residual; v = second(v); store v, and the bit v >= threshold
 
 `fuse` takes as many of the nodes behind a layer into its tail as fit that order. What does not fit is a step of its
-own, so nothing but speed depends on this.
+own, so nothing depends on this but speed, and how often the floats of affine maps one behind another are rounded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fuse(model: Model) -> list[Step]:
 
 class _Fusing:
     def __init__(self, model: Model) -> None:
-        self.nodes = model.graph.nodes
+        self.nodes = needed(model.graph.nodes)
         self.values = model.values
         self.place = {node.name: place for place, node in enumerate(self.nodes)}
         self.readers: dict[str, list[Node]] = {name: [] for name in model.values}
@@ -159,7 +159,10 @@ class _Fusing:
             return after
         channels = self.values[current].channels
         if node.op == "affine":
-            _compose(tail, node, channels)
+            composed = _composed(tail, node, channels)
+            if composed is None:
+                return -1
+            tail.scale, tail.shift = composed
         elif node.op == "add":
             (tail.residual,) = [name for name in node.inputs if name != current]
         elif after == 2:
@@ -182,6 +185,15 @@ class _Fusing:
         step.taken.append(node)
 
 
+def needed(nodes: list[Node]) -> list[Node]:
+    """The nodes that the last one depends on, in order, with it."""
+    names = {nodes[-1].name}
+    for node in reversed(nodes):
+        if node.name in names:
+            names.update(node.inputs)
+    return [node for node in nodes if node.name in names]
+
+
 def thresholds_of(node: Node, value: Value) -> tuple[Array, Array]:
     """Thresholds as floats and a byte for each channel, 1 where the bit is x <= threshold."""
     if node.op == "sign":
@@ -202,13 +214,18 @@ def for_channels(tensor: Array, channels: int) -> Array:
     return np.ascontiguousarray(np.broadcast_to(tensor.astype(np.float32), (channels,)))
 
 
-def _compose(tail: Tail, node: Node, channels: int) -> None:
-    """The affine map of a node behind that of a tail."""
+def _composed(tail: Tail, node: Node, channels: int) -> tuple[Array, Array] | None:
+    """The affine map of a node behind that of a tail as one map; None if 32 bits can't hold it."""
     scale = for_channels(node.tensors["scale"], channels).astype(np.float64)
-    shift = for_channels(node.tensors["shift"], channels) if "shift" in node.tensors else np.zeros(channels)
-    if tail.scale is not None and tail.shift is not None:
-        scale, shift = scale * tail.scale, scale * tail.shift + shift
-    tail.scale, tail.shift = scale.astype(np.float32), shift.astype(np.float32)
+    shift = for_channels(node.tensors.get("shift", np.zeros(1)), channels).astype(np.float64)
+    if tail.scale is None or tail.shift is None:
+        return scale.astype(np.float32), shift.astype(np.float32)
+    maps = scale * tail.scale, scale * tail.shift + shift
+    sizes = np.abs(np.stack(maps))
+    limits = np.finfo(np.float32)
+    if (sizes > limits.max).any() or ((sizes > 0) & (sizes < limits.tiny)).any():
+        return None
+    return maps[0].astype(np.float32), maps[1].astype(np.float32)
 
 
 def _activation(node: Node, channels: int) -> Activation:
