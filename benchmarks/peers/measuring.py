@@ -27,11 +27,11 @@ class Effort(NamedTuple):
 
     rounds: int = 30
     seconds: float = 0.1
-    most: int = 20
+    most: int = 400
 
 
 CLOSE = 1e-4  # of the largest output
-QUICK = Effort(rounds=5, seconds=0.05, most=10)
+QUICK = Effort(rounds=5, seconds=0.05, most=100)
 
 
 class Agreement(NamedTuple):

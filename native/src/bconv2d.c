@@ -80,12 +80,6 @@ static void run_bconv2d(const Step *step, const Run *run) {
     }
 }
 
-/* Whether sums of this input fit counts of 16 bits; others go another way (wide.c). */
-static bool fits_counts(const Value *image, const onebit_window *window) {
-    const int64_t taps = (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
-    return image->kind == ONEBIT_BITS && taps <= MAX_TAPS;
-}
-
 static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *signs) {
     const size_t signs_of_group = (size_t)it->conv.outputs * (size_t)it->conv.planes * taps_of(&it->conv);
     it->packed = net_alloc(net, (size_t)it->groups * sizeof *it->packed);
@@ -107,26 +101,26 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
 }
 
 onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                 const int8_t *signs, size_t n_signs, const onebit_output *wanted) {
+                                 const int8_t *signs, size_t n_signs, const onebit_output *output) {
     const Value *image = readable(net, input, BITS | LEVELS);
-    int32_t sizes[2];
-    if (!image || check_convolution(net, window, image, outputs, n_signs, sizes)) return ONEBIT_INVALID;
-    if (!fits_counts(image, window)) return add_wide_bconv2d(net, input, window, outputs, signs, wanted);
+    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
+    if (!image || check_convolution(net, &wanted, image, n_signs)) return ONEBIT_INVALID;
+    if (image->kind == ONEBIT_LEVELS || taps_of_output(image, window) > MAX_TAPS)
+        return add_wide_bconv2d(net, &wanted, signs);
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     it->step.run = run_bconv2d;
     it->input = input;
     it->groups = window->groups;
-    it->conv = (Bconv2d){image->channels / window->groups,
-                         image->height,
-                         image->width,
-                         outputs / window->groups,
-                         sizes[0],
-                         sizes[1],
-                         *window,
-                         reach_of(window, sizes)};
-    if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
-    onebit_status status = check_output(net, wanted, outputs, sizes, true, &it->output);
+    it->conv = (Bconv2d){.planes = image->channels / window->groups,
+                         .height = image->height,
+                         .width = image->width,
+                         .outputs = outputs / window->groups,
+                         .out_height = wanted.sizes[0],
+                         .out_width = wanted.sizes[1],
+                         .window = *window,
+                         .padded = reach_of(window, wanted.sizes)};
+    onebit_status status = check_output(net, output, outputs, wanted.sizes, true, &it->output);
     if (!status) status = fill_step(net, it, signs);
     return status ? status : add_step(net, &it->step);
 }

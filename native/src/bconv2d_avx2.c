@@ -284,7 +284,7 @@ void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
     const uint8_t *weights = weights_of(conv, block->packed) + (size_t)block->first_channel * all_nibbles;
     const size_t n_pairs = (block->pixels + 1) / 2;
-    /* Large weights come from far: while tiles are counted, those of the next part are fetched, a share by each pair. */
+    /* Large weights come from far: while wide tiles are counted, those of the next part are fetched, a share by each pair. */
     const bool are_far = all_nibbles * width > NEAR_BYTES;
     Tiles tiles = {.places = block->prepared,
                    .offsets = (const size_t *)block->packed + block->first_pixel / 2 * runs.count,

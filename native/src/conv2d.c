@@ -106,29 +106,26 @@ static onebit_status fill_step(onebit_net *net, ConvStep *it, const float *weigh
     return ONEBIT_OK;
 }
 
-onebit_status add_float_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                               const float *weight, const onebit_output *wanted) {
-    const Value *image = &net->values[input];
+onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const float *weight) {
+    const Value *image = &net->values[wanted->input];
+    const onebit_window *window = wanted->window;
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (ConvStep){.step = {run_conv2d, 0},
-                     .input = input,
+                     .input = wanted->input,
                      .channels = image->channels,
                      .height = image->height,
                      .width = image->width,
-                     .outputs = outputs,
+                     .outputs = wanted->outputs,
                      .groups = window->groups,
-                     .window = *window};
-    onebit_status status = check_window(net, window, image, it->sizes);
-    if (status) return status;
-    it->padded = reach_of(window, it->sizes);
-    it->pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3];
-    if (!it->pads) it->padded = (PaddedSize){image->height, image->width};
-    if (it->pads)
-        it->step.scratch_bytes =
-            (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels * sizeof(float);
-    if (wanted->bits_to >= 0 && window->groups > 1) return invalid(net, "bits are wanted of a convolution in groups");
-    status = check_output(net, wanted, outputs, it->sizes, image->kind == ONEBIT_LEVELS, &it->output);
+                     .sizes = {wanted->sizes[0], wanted->sizes[1]},
+                     .window = *window,
+                     .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
+    it->padded = it->pads ? reach_of(window, it->sizes) : (PaddedSize){image->height, image->width};
+    const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels;
+    it->step.scratch_bytes = it->pads ? padded_numbers * sizeof(float) : 0;
+    const bool is_whole = image->kind == ONEBIT_LEVELS;
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
     return status ? status : add_step(net, &it->step);
 }
@@ -136,8 +133,7 @@ onebit_status add_float_conv2d(onebit_net *net, int32_t input, const onebit_wind
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
                                 const float *weight, size_t n_weights, const onebit_output *output) {
     const Value *image = readable(net, input, FLOATS);
-    int32_t sizes[2];
-    if (!image || check_convolution(net, window, image, outputs, n_weights, sizes)) return ONEBIT_INVALID;
-    if (is_depthwise(window, image, outputs)) return add_depthwise(net, input, window, weight, output);
-    return add_float_conv2d(net, input, window, outputs, weight, output);
+    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
+    if (!image || check_convolution(net, &wanted, image, n_weights)) return ONEBIT_INVALID;
+    return is_depthwise(&wanted, image) ? add_depthwise(net, &wanted, weight) : add_float_conv2d(net, &wanted, weight);
 }

@@ -4,18 +4,20 @@
 
 static const int64_t MAX_PADDED = INT64_C(1) << 31;
 
-onebit_status check_convolution(onebit_net *net, const onebit_window *window, const Value *image, int32_t outputs,
-                                size_t n_weights, int32_t sizes[2]) {
-    const onebit_status status = check_window(net, window, image, sizes);
+onebit_status check_convolution(onebit_net *net, Convolution *convolution, const Value *image, size_t n_weights) {
+    const onebit_window *window = convolution->window;
+    const int32_t outputs = convolution->outputs;
+    const onebit_status status = check_window(net, window, image, convolution->sizes);
     if (status) return status;
     if (outputs < 1 || window->groups < 1 || image->channels % window->groups || outputs % window->groups)
         return invalid(net, "%d groups of %d and %d channels", window->groups, image->channels, outputs);
-    const PaddedSize reach = reach_of(window, sizes);
+    if (convolution->output->bits_to >= 0 && window->groups > 1)
+        return invalid(net, "bits are wanted of a convolution in groups");
+    const PaddedSize reach = reach_of(window, convolution->sizes);
     if ((int64_t)reach.height * reach.width > MAX_PADDED / image->channels)
         return invalid(net, "a padded image has too many numbers");
-    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
-    const size_t planes = (size_t)(image->channels / window->groups);
-    if (n_weights / taps / planes != (size_t)outputs || n_weights != (size_t)outputs * planes * taps)
+    const size_t taps = (size_t)taps_of_output(image, window);
+    if (n_weights / taps != (size_t)outputs || n_weights % taps)
         return invalid(net, "a convolution has %zu weights", n_weights);
     return ONEBIT_OK;
 }

@@ -4,22 +4,31 @@
 
 #include "net.h"
 
-/* Whether a convolution of this image with so many weights is sound; sizes: rows and columns of what it makes. */
-onebit_status check_convolution(onebit_net *net, const onebit_window *window, const Value *image, int32_t outputs,
-                                size_t n_weights, int32_t sizes[2]);
+/* A convolution that is to be added; `sizes`, rows and columns of what it makes, are known once it is checked. */
+typedef struct {
+    int32_t input, outputs;
+    const onebit_window *window;
+    const onebit_output *output;
+    int32_t sizes[2];
+} Convolution;
+
+/* Whether a convolution of this image with so many weights is sound. */
+onebit_status check_convolution(onebit_net *net, Convolution *convolution, const Value *image, size_t n_weights);
+
+/* Products in one number that a convolution makes. */
+static inline int64_t taps_of_output(const Value *image, const onebit_window *window) {
+    return (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
+}
 
 /* Of floats; or of levels with weights of +-1 whose sums stay below 2^24, so that floats hold them exactly. */
-onebit_status add_float_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                               const float *weight, const onebit_output *output);
+onebit_status add_float_conv2d(onebit_net *net, const Convolution *convolution, const float *weight);
 
 /* 1-bit convolution of levels, and of bits with more taps than counts of 16 bits can hold. */
-onebit_status add_wide_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                               const int8_t *signs, const onebit_output *output);
+onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *convolution, const int8_t *signs);
 
 /* Of floats, one kernel for each channel. */
-bool is_depthwise(const onebit_window *window, const Value *image, int32_t outputs);
-onebit_status add_depthwise(onebit_net *net, int32_t input, const onebit_window *window, const float *weight,
-                            const onebit_output *output);
+bool is_depthwise(const Convolution *convolution, const Value *image);
+onebit_status add_depthwise(onebit_net *net, const Convolution *convolution, const float *weight);
 
 /* The image with zeros around it, as far as windows reach: [padded height][padded width][channels]. */
 typedef struct {

@@ -13,8 +13,9 @@ typedef struct {
     float *weight; /* [tap][channel] */
 } DepthwiseStep;
 
-bool is_depthwise(const onebit_window *window, const Value *image, int32_t outputs) {
-    return window->groups == image->channels && outputs == image->channels && outputs > 1;
+bool is_depthwise(const Convolution *convolution, const Value *image) {
+    const int32_t channels = image->channels;
+    return channels > 1 && convolution->window->groups == channels && convolution->outputs == channels;
 }
 
 /* sums = the window at this row and column, taps outside of the image left out */
@@ -49,24 +50,23 @@ static void run_depthwise(const Step *step, const Run *run) {
     }
 }
 
-onebit_status add_depthwise(onebit_net *net, int32_t input, const onebit_window *window, const float *weight,
-                            const onebit_output *wanted) {
-    const Value *image = &net->values[input];
+onebit_status add_depthwise(onebit_net *net, const Convolution *wanted, const float *weight) {
+    const Value *image = &net->values[wanted->input];
+    const onebit_window *window = wanted->window;
     const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (DepthwiseStep){.step = {run_depthwise, 0},
-                          .input = input,
+    *it = (DepthwiseStep){.step = {run_depthwise, (size_t)wanted->sizes[1] * channels * sizeof(float)},
+                          .input = wanted->input,
                           .channels = image->channels,
                           .height = image->height,
                           .width = image->width,
+                          .sizes = {wanted->sizes[0], wanted->sizes[1]},
                           .window = *window,
                           .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
-    onebit_status status = check_window(net, window, image, it->sizes);
-    it->step.scratch_bytes = (size_t)it->sizes[1] * channels * sizeof(float);
-    if (!status) status = check_output(net, wanted, image->channels, it->sizes, false, &it->output);
+    const onebit_status status = check_output(net, wanted->output, image->channels, it->sizes, false, &it->output);
     return status ? status : add_step(net, &it->step);
 }

@@ -52,6 +52,9 @@ struct Run {
 static inline size_t words_of(int32_t channels) { return ((size_t)channels + 63) / 64; }
 static inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 static inline size_t pixels_of(const Value *v) { return (size_t)v->height * (size_t)v->width; }
+static inline bool has_shape(const Value *v, int32_t channels, const int32_t sizes[2]) {
+    return v->channels == channels && v->height == sizes[0] && v->width == sizes[1];
+}
 
 /* The numbers of a value in this run. */
 void *numbers(const Run *run, int32_t index);

@@ -39,10 +39,6 @@ static onebit_status copy_thresholds(onebit_net *net, const onebit_output *wante
     return ONEBIT_OK;
 }
 
-static bool has_shape(const Value *v, int32_t channels, const int32_t sizes[2]) {
-    return v->channels == channels && v->height == sizes[0] && v->width == sizes[1];
-}
-
 onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
                            bool can_make_sums, Output *made) {
     memset(made, 0, sizeof *made);

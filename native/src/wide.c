@@ -63,38 +63,36 @@ static void run_wide(const Step *step, const Run *run) {
 }
 
 /* Levels whose sums are small: the float kernel is exact, and fast. */
-static onebit_status add_as_floats(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                   const int8_t *signs, size_t n_signs, const onebit_output *wanted) {
+static onebit_status add_as_floats(onebit_net *net, const Convolution *wanted, const int8_t *signs, size_t n_signs) {
     float *weight = malloc(n_signs * sizeof *weight);
     if (!weight) return no_memory(net);
     for (size_t i = 0; i < n_signs; i++) weight[i] = signs[i] > 0 ? 1.f : -1.f;
-    const onebit_status status = add_float_conv2d(net, input, window, outputs, weight, wanted);
+    const onebit_status status = add_float_conv2d(net, wanted, weight);
     free(weight);
     return status;
 }
 
-onebit_status add_wide_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                               const int8_t *signs, const onebit_output *wanted) {
-    const Value *image = &net->values[input];
-    const int64_t taps = (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
-    const size_t n_signs = (size_t)taps * (size_t)outputs;
+onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *wanted, const int8_t *signs) {
+    const Value *image = &net->values[wanted->input];
+    const int64_t taps = taps_of_output(image, wanted->window);
+    const size_t n_signs = (size_t)taps * (size_t)wanted->outputs;
     if (image->kind == ONEBIT_LEVELS && taps * MAX_LEVEL < EXACT_FLOATS)
-        return add_as_floats(net, input, window, outputs, signs, n_signs, wanted);
+        return add_as_floats(net, wanted, signs, n_signs);
     if (taps > INT32_MAX / (image->kind == ONEBIT_BITS ? 1 : MAX_LEVEL))
         return invalid(net, "sums would not fit 32 bits");
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (WideStep){.step = {run_wide, (size_t)outputs * sizeof(int32_t)},
-                     .input = input,
+    *it = (WideStep){.step = {run_wide, (size_t)wanted->outputs * sizeof(int32_t)},
+                     .input = wanted->input,
                      .channels = image->channels,
                      .height = image->height,
                      .width = image->width,
-                     .outputs = outputs,
-                     .window = *window,
+                     .outputs = wanted->outputs,
+                     .sizes = {wanted->sizes[0], wanted->sizes[1]},
+                     .window = *wanted->window,
                      .signs = net_alloc(net, n_signs)};
     if (!it->signs) return no_memory(net);
     for (size_t i = 0; i < n_signs; i++) it->signs[i] = signs[i] > 0 ? 1 : -1;
-    onebit_status status = check_window(net, window, image, it->sizes);
-    if (!status) status = check_output(net, wanted, outputs, it->sizes, true, &it->output);
+    const onebit_status status = check_output(net, wanted->output, wanted->outputs, it->sizes, true, &it->output);
     return status ? status : add_step(net, &it->step);
 }

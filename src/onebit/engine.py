@@ -52,7 +52,7 @@ class Engine(Runnable):
         channels, *sides = shape
         outputs = np.empty((len(images), *sides, channels), np.float32)
         self._net.run(by_pixels, True, outputs, seconds)
-        return np.moveaxis(outputs, -1, 1)
+        return outputs.transpose(0, 3, 1, 2) if sides else outputs
 
     def info(self) -> dict[str, Any]:
         """What runs here: the kernels' instruction set, the steps with what each is made of, and bytes of memory.
