@@ -43,7 +43,10 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
             rows[r] = r < pixels->count ? image + (ptrdiff_t)row * row_step + (ptrdiff_t)column * pixel_step : rows[0];
             if (++column == (size_t)it->sizes[1]) column = 0, row++;
         }
-        kernels->multiply(rows, it->offsets, it->runs, it->run_length, weight, tile);
+        if (pixels->count == 1)
+            kernels->multiply_row(rows[0], it->offsets, it->runs, it->run_length, weight, tile);
+        else
+            kernels->multiply(rows, it->offsets, it->runs, it->run_length, weight, tile);
         kernels->finish(&it->output, pixels);
     }
 }

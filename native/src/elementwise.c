@@ -4,57 +4,37 @@
 
 #include "kernels.h"
 
-typedef struct {
-    Step step;
-    int32_t input, right, to;
-    onebit_unary unary;
-    onebit_binary binary;
-    float per_unit, low, high;
-    const int32_t *thresholds;
-    const uint8_t *at_most;
-    Output finishes;
-} ElementwiseStep;
-
 static size_t count_of(const Value *v) { return pixels_of(v) * (size_t)v->channels; }
-
-static ElementwiseStep *new_step(onebit_net *net, void (*run_it)(const Step *, const Run *), int32_t input,
-                                 int32_t output) {
-    ElementwiseStep *it = net_alloc(net, sizeof *it);
-    if (!it) {
-        no_memory(net);
-        return NULL;
-    }
-    it->step.run = run_it;
-    it->input = input;
-    it->to = output;
-    return it;
-}
-
-static bool is_same_shape(const Value *a, const Value *b) {
-    return a->channels == b->channels && a->height == b->height && a->width == b->width;
-}
 
 /* Values of one shape to read and to write; false if they are not. */
 static bool check_pair(onebit_net *net, int32_t input, int in_kinds, int32_t output, int out_kinds) {
     const Value *in = readable(net, input, in_kinds), *out = in ? writable(net, output, out_kinds) : NULL;
-    if (in && out && !is_same_shape(in, out)) invalid(net, "value %d has another shape than %d", output, input);
-    return in && out && is_same_shape(in, out);
+    if (!in || !out) return false;
+    if (has_shape(out, in->channels, (const int32_t[2]){in->height, in->width})) return true;
+    invalid(net, "value %d has another shape than %d", output, input);
+    return false;
 }
 
 /* Straight to the output stage. */
 
+typedef struct {
+    Step step;
+    int32_t input;
+    Output output;
+} PointwiseStep;
+
 static void run_pointwise(const Step *step, const Run *run) {
-    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const PointwiseStep *it = (const PointwiseStep *)step;
     const Value *in = &run->net->values[it->input];
     const void *from = numbers(run, it->input);
     Pixels pixels = {.stride = (size_t)in->channels, .count = pixels_of(in), .channels = in->channels};
-    aim(&it->finishes, run, &pixels);
+    aim(&it->output, run, &pixels);
     if (in->kind != ONEBIT_BITS) {
         if (in->kind == ONEBIT_SUMS)
             pixels.sums = from;
         else
             pixels.floats = from;
-        run->net->kernels->finish(&it->finishes, &pixels);
+        run->net->kernels->finish(&it->output, &pixels);
         return;
     }
     float *row = (float *)run->scratch; /* bits become numbers pixel by pixel */
@@ -63,29 +43,37 @@ static void run_pointwise(const Step *step, const Run *run) {
     const uint64_t *bits = from;
     for (size_t pixel = 0; pixel < pixels_of(in); pixel++, pixels.first++, bits += words_of(in->channels)) {
         for (int32_t c = 0; c < in->channels; c++) row[c] = bits[c / 64] >> c % 64 & 1 ? 1.f : -1.f;
-        run->net->kernels->finish(&it->finishes, &pixels);
+        run->net->kernels->finish(&it->output, &pixels);
     }
 }
 
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *wanted) {
     const Value *in = readable(net, input, FLOATS | SUMS | BITS);
     if (!in) return ONEBIT_INVALID;
-    ElementwiseStep *it = new_step(net, run_pointwise, input, -1);
-    if (!it) return ONEBIT_NO_MEMORY;
+    PointwiseStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (PointwiseStep){.step = {run_pointwise, 0}, .input = input};
     const int32_t sizes[2] = {in->height, in->width};
     const int32_t channels = in->channels;
     if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
-    const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->finishes);
+    const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
     return status ? status : add_step(net, &it->step);
 }
 
 /* Two values. */
 
+typedef struct {
+    Step step;
+    int32_t left, right, output;
+    onebit_binary binary;
+} BinaryStep;
+
 static void run_binary(const Step *step, const Run *run) {
-    const ElementwiseStep *it = (const ElementwiseStep *)step;
-    const Value *a = &run->net->values[it->input], *b = &run->net->values[it->right], *out = &run->net->values[it->to];
-    const float *left = numbers(run, it->input), *right = numbers(run, it->right);
-    float *made = numbers(run, it->to);
+    const BinaryStep *it = (const BinaryStep *)step;
+    const Value *a = &run->net->values[it->left], *b = &run->net->values[it->right],
+                *out = &run->net->values[it->output];
+    const float *left = numbers(run, it->left), *right = numbers(run, it->right);
+    float *made = numbers(run, it->output);
     /* A side of 1 is repeated: its stride is 0. */
 #define STRIDES(v) \
     {v->height > 1 ? (size_t)(v->width * v->channels) : 0, v->width > 1 ? (size_t)v->channels : 0, v->channels > 1}
@@ -111,14 +99,19 @@ onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, in
     if (!meets(a->channels, b->channels, out->channels) || !meets(a->height, b->height, out->height) ||
         !meets(a->width, b->width, out->width) || (binary != ONEBIT_ADD && binary != ONEBIT_MULTIPLY))
         return invalid(net, "values %d and %d don't make value %d", left, right, output);
-    ElementwiseStep *it = new_step(net, run_binary, left, output);
-    if (!it) return ONEBIT_NO_MEMORY;
-    it->right = right;
-    it->binary = binary;
+    BinaryStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (BinaryStep){.step = {run_binary, 0}, .left = left, .right = right, .output = output, .binary = binary};
     return add_step(net, &it->step);
 }
 
 /* Functions of one number. */
+
+typedef struct {
+    Step step;
+    int32_t input, output;
+    onebit_unary unary;
+} UnaryStep;
 
 static float sixth(float x) { /* min(max(x + 3, 0), 6) / 6, NaN stays NaN */
     x += 3;
@@ -150,10 +143,10 @@ static void softmax(const float *x, float *y, size_t channels) {
 }
 
 static void run_unary(const Step *step, const Run *run) {
-    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const UnaryStep *it = (const UnaryStep *)step;
     const Value *in = &run->net->values[it->input];
     const float *x = numbers(run, it->input);
-    float *y = numbers(run, it->to);
+    float *y = numbers(run, it->output);
     const size_t channels = (size_t)in->channels, count = count_of(in);
     if (it->unary == ONEBIT_SOFTMAX)
         for (size_t i = 0; i < count; i += channels) softmax(x + i, y + i, channels);
@@ -164,18 +157,24 @@ static void run_unary(const Step *step, const Run *run) {
 onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, onebit_unary unary) {
     if ((int)unary < ONEBIT_SIGMOID || (int)unary > ONEBIT_SOFTMAX) return invalid(net, "an unknown function");
     if (!check_pair(net, input, FLOATS, output, FLOATS)) return ONEBIT_INVALID;
-    ElementwiseStep *it = new_step(net, run_unary, input, output);
-    if (!it) return ONEBIT_NO_MEMORY;
-    it->unary = unary;
+    UnaryStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (UnaryStep){.step = {run_unary, 0}, .input = input, .output = output, .unary = unary};
     return add_step(net, &it->step);
 }
 
 /* Levels of floats. */
 
+typedef struct {
+    Step step;
+    int32_t input, output;
+    float per_unit, low, high;
+} QuantizeStep;
+
 static void run_quantize(const Step *step, const Run *run) {
-    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const QuantizeStep *it = (const QuantizeStep *)step;
     const float *x = numbers(run, it->input);
-    float *y = numbers(run, it->to);
+    float *y = numbers(run, it->output);
     const size_t count = count_of(&run->net->values[it->input]);
     for (size_t i = 0; i < count; i++) {
         const float v = x[i] * it->per_unit;
@@ -189,21 +188,31 @@ onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output
     if (!(per_unit > 0 && isfinite(per_unit)) || low < -128 || low > 0 || high < 1 || high > 255 || high - low > 255)
         return invalid(net, "levels are out of bounds");
     if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
-    ElementwiseStep *it = new_step(net, run_quantize, input, output);
-    if (!it) return ONEBIT_NO_MEMORY;
-    it->per_unit = per_unit;
-    it->low = (float)low;
-    it->high = (float)high;
+    QuantizeStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (QuantizeStep){.step = {run_quantize, 0},
+                         .input = input,
+                         .output = output,
+                         .per_unit = per_unit,
+                         .low = (float)low,
+                         .high = (float)high};
     return add_step(net, &it->step);
 }
 
 /* Bits of sums. */
 
+typedef struct {
+    Step step;
+    int32_t input, output;
+    int32_t *thresholds;
+    uint8_t *at_most;
+} ThresholdStep;
+
 static void run_threshold(const Step *step, const Run *run) {
-    const ElementwiseStep *it = (const ElementwiseStep *)step;
+    const ThresholdStep *it = (const ThresholdStep *)step;
     const Value *in = &run->net->values[it->input];
     const int32_t *sums = numbers(run, it->input);
-    uint64_t *bits = numbers(run, it->to);
+    uint64_t *bits = numbers(run, it->output);
     const size_t words = words_of(in->channels);
     for (size_t pixel = 0; pixel < pixels_of(in); pixel++, sums += in->channels, bits += words) {
         memset(bits, 0, words * sizeof *bits);
@@ -218,13 +227,15 @@ onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t outpu
                                    const uint8_t *at_most, size_t channels) {
     if (!check_pair(net, input, SUMS, output, BITS)) return ONEBIT_INVALID;
     if (channels != (size_t)net->values[input].channels) return invalid(net, "there are %zu thresholds", channels);
-    ElementwiseStep *it = new_step(net, run_threshold, input, output);
-    int32_t *own_thresholds = net_alloc(net, channels * sizeof *own_thresholds);
-    uint8_t *own_at_most = net_alloc(net, channels);
-    if (!it || !own_thresholds || !own_at_most) return no_memory(net);
-    memcpy(own_thresholds, thresholds, channels * sizeof *thresholds);
-    memcpy(own_at_most, at_most, channels);
-    it->thresholds = own_thresholds;
-    it->at_most = own_at_most;
+    ThresholdStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = (ThresholdStep){.step = {run_threshold, 0},
+                          .input = input,
+                          .output = output,
+                          .thresholds = net_alloc(net, channels * sizeof *thresholds),
+                          .at_most = net_alloc(net, channels)};
+    if (!it->thresholds || !it->at_most) return no_memory(net);
+    memcpy(it->thresholds, thresholds, channels * sizeof *thresholds);
+    memcpy(it->at_most, at_most, channels);
     return add_step(net, &it->step);
 }

@@ -31,6 +31,10 @@ struct Kernels {
     void (*multiply)(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
                      const float *weight, float *tile);
 
+    /* The first row of that tile alone. */
+    void (*multiply_row)(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                         const float *weight, float *tile);
+
     /* What becomes of a layer's numbers: see output.h. */
     void (*finish)(const Output *output, const Pixels *pixels);
 

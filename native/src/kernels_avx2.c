@@ -34,6 +34,33 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
     }
 }
 
+/* Four sums of each vector, since one multiply-add waits for the last in the same sum. */
+static void multiply_row(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                         const float *weight, float *tile) {
+    floats left[4], right[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) left[i] = right[i] = _mm256_setzero_ps();
+    for (size_t u = 0; u < runs; u++) {
+        const float *x = row + offsets[u];
+        size_t k = 0;
+        for (; k + 4 <= run_length; k += 4, weight += 4 * TILE_COLUMNS) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                const floats v = _mm256_broadcast_ss(x + k + i);
+                left[i] = _mm256_fmadd_ps(v, _mm256_load_ps(weight + i * TILE_COLUMNS), left[i]);
+                right[i] = _mm256_fmadd_ps(v, _mm256_load_ps(weight + i * TILE_COLUMNS + 8), right[i]);
+            }
+        }
+        for (; k < run_length; k++, weight += TILE_COLUMNS) {
+            const floats v = _mm256_broadcast_ss(x + k);
+            left[0] = _mm256_fmadd_ps(v, _mm256_load_ps(weight), left[0]);
+            right[0] = _mm256_fmadd_ps(v, _mm256_load_ps(weight + 8), right[0]);
+        }
+    }
+    _mm256_store_ps(tile, _mm256_add_ps(_mm256_add_ps(left[0], left[1]), _mm256_add_ps(left[2], left[3])));
+    _mm256_store_ps(tile + 8, _mm256_add_ps(_mm256_add_ps(right[0], right[1]), _mm256_add_ps(right[2], right[3])));
+}
+
 /* max takes its second operand if one is NaN. */
 static inline floats larger(floats v, floats most) {
     return _mm256_blendv_ps(_mm256_max_ps(v, most), v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -114,6 +141,7 @@ const Kernels kernels_avx2 = {
     .prepare_block = prepare_block_avx2,
     .count = count_avx2,
     .multiply = multiply,
+    .multiply_row = multiply_row,
     .finish = finish_avx2,
     .maximum = maximum,
     .mean = mean,

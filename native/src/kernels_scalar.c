@@ -76,6 +76,14 @@ static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offset
                     tile[r * TILE_COLUMNS + n] += rows[r][offsets[u] + (ptrdiff_t)k] * weight[n];
 }
 
+static void multiply_row(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                         const float *weight, float *tile) {
+    memset(tile, 0, sizeof(float) * TILE_COLUMNS);
+    for (size_t u = 0; u < runs; u++)
+        for (size_t k = 0; k < run_length; k++, weight += TILE_COLUMNS)
+            for (int n = 0; n < TILE_COLUMNS; n++) tile[n] += row[offsets[u] + (ptrdiff_t)k] * weight[n];
+}
+
 static void maximum(const Taps *taps, float *made, size_t channels) {
     for (size_t c = 0; c < channels; c++) {
         float most = taps->first[c];
@@ -115,6 +123,7 @@ const Kernels kernels_scalar = {
     .prepare_block = prepare_block,
     .count = count,
     .multiply = multiply,
+    .multiply_row = multiply_row,
     .finish = finish_scalar,
     .maximum = maximum,
     .mean = mean,

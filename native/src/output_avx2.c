@@ -50,10 +50,7 @@ INLINE Channels channels_from(const Output *o, int32_t c, unsigned parts) {
 }
 
 INLINE floats activated(floats v, floats slope, float low, float high, bool has_slope, bool clamps) {
-    if (has_slope) {
-        const floats below = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-        v = _mm256_blendv_ps(v, _mm256_mul_ps(v, slope), below);
-    }
+    if (has_slope) v = _mm256_blendv_ps(v, _mm256_mul_ps(v, slope), v); /* where the sign bit of v is set; -0 stays 0 */
     if (clamps) /* min and max take their second operand if one is NaN: NaN stays */
         v = _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), v));
     return v;
