@@ -17,6 +17,11 @@ from pathlib import Path
 
 import atheris
 
+import onebit  # noqa: F401 its path is known from here on
+
+# The finder of an editable install would keep atheris from instrumenting what it finds; plain paths do not.
+sys.meta_path = [finder for finder in sys.meta_path if "Redirect" not in type(finder).__name__]
+
 with atheris.instrument_imports(include=["onebit"]):
     import numpy as np
     from safetensors.numpy import load, save

@@ -13,10 +13,7 @@ enum { SMALL_WEIGHT = 1 << 18, BLOCK_ROWS = 16 * TILE_ROWS };
 
 typedef struct {
     Step step;
-    int32_t input, channels, height, width;
-    int32_t outputs, groups; /* outputs of all groups */
-    int32_t sizes[2];
-    onebit_window window;
+    ConvolutionShape shape;
     bool pads;
     PaddedSize padded;
     Output output;
@@ -30,9 +27,9 @@ typedef struct {
 static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight, size_t first,
                       size_t end, Pixels *pixels) {
     float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
-    const ptrdiff_t pixel_step = (ptrdiff_t)it->channels * it->window.stride[1];
-    const ptrdiff_t row_step = (ptrdiff_t)it->channels * it->padded.width * it->window.stride[0];
-    size_t row = first / (size_t)it->sizes[1], column = first % (size_t)it->sizes[1];
+    const ptrdiff_t pixel_step = (ptrdiff_t)it->shape.channels * it->shape.window.stride[1];
+    const ptrdiff_t row_step = (ptrdiff_t)it->shape.channels * it->padded.width * it->shape.window.stride[0];
+    size_t row = first / (size_t)it->shape.sizes[1], column = first % (size_t)it->shape.sizes[1];
     pixels->floats = tile;
     pixels->stride = TILE_COLUMNS;
     for (; first < end; first += TILE_ROWS) {
@@ -41,7 +38,7 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
         pixels->count = end - first < TILE_ROWS ? end - first : TILE_ROWS;
         for (size_t r = 0; r < TILE_ROWS; r++) {
             rows[r] = r < pixels->count ? image + (ptrdiff_t)row * row_step + (ptrdiff_t)column * pixel_step : rows[0];
-            if (++column == (size_t)it->sizes[1]) column = 0, row++;
+            if (++column == (size_t)it->shape.sizes[1]) column = 0, row++;
         }
         if (pixels->count == 1)
             kernels->multiply_row(rows[0], it->offsets, it->runs, it->run_length, weight, tile);
@@ -53,19 +50,20 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
 
 static void run_conv2d(const Step *step, const Run *run) {
     const ConvStep *it = (const ConvStep *)step;
-    const float *image = numbers(run, it->input);
+    const float *image = numbers(run, it->shape.input);
     if (it->pads) {
-        pad_with_zeros(image, it->height, it->width, (size_t)it->channels * sizeof *image, &it->window, it->padded,
-                       run->scratch);
+        pad_with_zeros(image, it->shape.height, it->shape.width, (size_t)it->shape.channels * sizeof *image,
+                       &it->shape.window, it->padded, run->scratch);
         image = (const float *)run->scratch;
     }
-    const size_t all = (size_t)it->sizes[0] * (size_t)it->sizes[1];
-    const int32_t group_outputs = it->outputs / it->groups, planes = it->channels / it->groups;
+    const size_t all = (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1];
+    const int32_t group_outputs = it->shape.outputs / it->shape.window.groups,
+                  planes = it->shape.channels / it->shape.window.groups;
     /* Large weights are read once, from end to end; small ones again for each block of pixels. */
     const size_t block = it->group_weights * sizeof(float) > SMALL_WEIGHT ? all : BLOCK_ROWS;
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
-    for (int32_t group = 0; group < it->groups; group++)
+    for (int32_t group = 0; group < it->shape.window.groups; group++)
         for (size_t first = 0; first < all; first += block) {
             const size_t end = all - first < block ? all : first + block;
             const float *weight = it->weight + (size_t)group * it->group_weights;
@@ -78,9 +76,10 @@ static void run_conv2d(const Step *step, const Run *run) {
 }
 
 static void pack_weight(const ConvStep *it, const float *weight) {
-    const size_t taps = (size_t)it->window.kernel[0] * (size_t)it->window.kernel[1];
-    const size_t planes = (size_t)(it->channels / it->groups), outputs = (size_t)(it->outputs / it->groups);
-    for (size_t n = 0; n < (size_t)it->outputs; n++)
+    const size_t taps = (size_t)it->shape.window.kernel[0] * (size_t)it->shape.window.kernel[1];
+    const size_t planes = (size_t)(it->shape.channels / it->shape.window.groups),
+                 outputs = (size_t)(it->shape.outputs / it->shape.window.groups);
+    for (size_t n = 0; n < (size_t)it->shape.outputs; n++)
         for (size_t plane = 0; plane < planes; plane++)
             for (size_t tap = 0; tap < taps; tap++) { /* runs one after another are all taps, planes inside */
                 const size_t group = n / outputs, column = n % outputs / TILE_COLUMNS;
@@ -91,19 +90,21 @@ static void pack_weight(const ConvStep *it, const float *weight) {
 }
 
 static onebit_status fill_step(onebit_net *net, ConvStep *it, const float *weight) {
-    const onebit_window *window = &it->window;
-    const size_t planes = (size_t)(it->channels / it->groups), columns = (size_t)window->kernel[1];
-    const bool by_rows = it->groups == 1 && window->dilation[1] == 1; /* a row of the kernel lies together */
+    const onebit_window *window = &it->shape.window;
+    const size_t planes = (size_t)(it->shape.channels / it->shape.window.groups), columns = (size_t)window->kernel[1];
+    const bool by_rows =
+        it->shape.window.groups == 1 && window->dilation[1] == 1; /* a row of the kernel lies together */
     it->runs = (size_t)window->kernel[0] * (by_rows ? 1 : columns);
     it->run_length = planes * (by_rows ? columns : 1);
     it->column_weights = it->runs * it->run_length * TILE_COLUMNS;
-    it->group_weights = it->column_weights * ((size_t)(it->outputs / it->groups + TILE_COLUMNS - 1) / TILE_COLUMNS);
+    it->group_weights =
+        it->column_weights * ((size_t)(it->shape.outputs / it->shape.window.groups + TILE_COLUMNS - 1) / TILE_COLUMNS);
     it->offsets = net_alloc(net, it->runs * sizeof *it->offsets);
-    it->weight = net_alloc(net, (size_t)it->groups * it->group_weights * sizeof *it->weight);
+    it->weight = net_alloc(net, (size_t)it->shape.window.groups * it->group_weights * sizeof *it->weight);
     if (!it->offsets || !it->weight) return no_memory(net);
     for (size_t u = 0; u < it->runs; u++) {
         const ptrdiff_t dy = (ptrdiff_t)(by_rows ? u : u / columns), dx = (ptrdiff_t)(by_rows ? 0 : u % columns);
-        it->offsets[u] = (dy * window->dilation[0] * it->padded.width + dx * window->dilation[1]) * it->channels;
+        it->offsets[u] = (dy * window->dilation[0] * it->padded.width + dx * window->dilation[1]) * it->shape.channels;
     }
     pack_weight(it, weight);
     return ONEBIT_OK;
@@ -115,20 +116,13 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (ConvStep){.step = {run_conv2d, 0},
-                     .input = wanted->input,
-                     .channels = image->channels,
-                     .height = image->height,
-                     .width = image->width,
-                     .outputs = wanted->outputs,
-                     .groups = window->groups,
-                     .sizes = {wanted->sizes[0], wanted->sizes[1]},
-                     .window = *window,
+                     .shape = shape_of(wanted, image),
                      .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
-    it->padded = it->pads ? reach_of(window, it->sizes) : (PaddedSize){image->height, image->width};
-    const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->channels;
+    it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
+    const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->shape.channels;
     it->step.scratch_bytes = it->pads ? padded_numbers * sizeof(float) : 0;
     const bool is_whole = image->kind == ONEBIT_LEVELS;
-    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->sizes, is_whole, &it->output);
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
     return status ? status : add_step(net, &it->step);
 }

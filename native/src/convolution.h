@@ -12,6 +12,20 @@ typedef struct {
     int32_t sizes[2];
 } Convolution;
 
+/* What a step of a convolution keeps of it. */
+typedef struct {
+    int32_t input, channels, height, width; /* the image */
+    int32_t outputs;                        /* of all groups */
+    int32_t sizes[2];
+    onebit_window window;
+} ConvolutionShape;
+
+static inline ConvolutionShape shape_of(const Convolution *convolution, const Value *image) {
+    return (ConvolutionShape){convolution->input,  image->channels,      image->height,
+                              image->width,        convolution->outputs, {convolution->sizes[0], convolution->sizes[1]},
+                              *convolution->window};
+}
+
 /* Whether a convolution of this image with so many weights is sound. */
 onebit_status check_convolution(onebit_net *net, Convolution *convolution, const Value *image, size_t n_weights);
 

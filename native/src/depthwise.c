@@ -6,9 +6,7 @@
 
 typedef struct {
     Step step;
-    int32_t input, channels, height, width;
-    int32_t sizes[2];
-    onebit_window window;
+    ConvolutionShape shape;
     Output output;
     float *weight; /* [tap][channel] */
 } DepthwiseStep;
@@ -21,16 +19,16 @@ bool is_depthwise(const Convolution *convolution, const Value *image) {
 /* sums = the window at this row and column, taps outside of the image left out */
 static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const float *image, int32_t row, int32_t column,
                        float *sums) {
-    const onebit_window *window = &it->window;
-    const size_t channels = (size_t)it->channels;
+    const onebit_window *window = &it->shape.window;
+    const size_t channels = (size_t)it->shape.channels;
     memset(sums, 0, channels * sizeof *sums);
     for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
         const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
-        if (y < 0 || y >= it->height) continue;
+        if (y < 0 || y >= it->shape.height) continue;
         for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
             const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
-            if (x < 0 || x >= it->width) continue;
-            kernels->multiply_add(image + ((size_t)y * (size_t)it->width + (size_t)x) * channels,
+            if (x < 0 || x >= it->shape.width) continue;
+            kernels->multiply_add(image + ((size_t)y * (size_t)it->shape.width + (size_t)x) * channels,
                                   it->weight + (size_t)(dy * window->kernel[1] + dx) * channels, sums, channels);
         }
     }
@@ -38,13 +36,14 @@ static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const fl
 
 static void run_depthwise(const Step *step, const Run *run) {
     const DepthwiseStep *it = (const DepthwiseStep *)step;
-    const float *image = numbers(run, it->input);
+    const float *image = numbers(run, it->shape.input);
     float *sums = (float *)run->scratch; /* of a row of windows */
-    const size_t channels = (size_t)it->channels;
-    Pixels pixels = {.floats = sums, .stride = channels, .count = (size_t)it->sizes[1], .channels = it->channels};
+    const size_t channels = (size_t)it->shape.channels;
+    Pixels pixels = {
+        .floats = sums, .stride = channels, .count = (size_t)it->shape.sizes[1], .channels = it->shape.channels};
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->sizes[0]; row++, pixels.first += pixels.count) {
-        for (int32_t column = 0; column < it->sizes[1]; column++)
+    for (int32_t row = 0; row < it->shape.sizes[0]; row++, pixels.first += pixels.count) {
+        for (int32_t column = 0; column < it->shape.sizes[1]; column++)
             sum_window(it, run->net->kernels, image, row, column, sums + (size_t)column * channels);
         run->net->kernels->finish(&it->output, &pixels);
     }
@@ -57,16 +56,12 @@ onebit_status add_depthwise(onebit_net *net, const Convolution *wanted, const fl
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (DepthwiseStep){.step = {run_depthwise, (size_t)wanted->sizes[1] * channels * sizeof(float)},
-                          .input = wanted->input,
-                          .channels = image->channels,
-                          .height = image->height,
-                          .width = image->width,
-                          .sizes = {wanted->sizes[0], wanted->sizes[1]},
-                          .window = *window,
+                          .shape = shape_of(wanted, image),
                           .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
-    const onebit_status status = check_output(net, wanted->output, image->channels, it->sizes, false, &it->output);
+    const onebit_status status =
+        check_output(net, wanted->output, image->channels, it->shape.sizes, false, &it->output);
     return status ? status : add_step(net, &it->step);
 }

@@ -10,36 +10,34 @@ static const int64_t EXACT_FLOATS = INT64_C(1) << 24; /* floats hold every whole
 
 typedef struct {
     Step step;
-    int32_t input, channels, height, width, outputs;
-    int32_t sizes[2];
-    onebit_window window;
+    ConvolutionShape shape;
     Output output;
     int8_t *signs; /* as given: [output][plane][tap] */
 } WideStep;
 
 static int32_t level_at(const WideStep *it, const void *image, bool is_bits, size_t pixel, int32_t channel) {
     if (!is_bits) {
-        const float level = ((const float *)image)[pixel * (size_t)it->channels + (size_t)channel];
+        const float level = ((const float *)image)[pixel * (size_t)it->shape.channels + (size_t)channel];
         return level >= -MAX_LEVEL && level <= MAX_LEVEL ? (int32_t)level : 0;
     }
-    const uint64_t word = ((const uint64_t *)image)[pixel * words_of(it->channels) + (size_t)channel / 64];
+    const uint64_t word = ((const uint64_t *)image)[pixel * words_of(it->shape.channels) + (size_t)channel / 64];
     return word >> channel % 64 & 1 ? 1 : -1;
 }
 
 /* Exact in 32 bits: there are at most INT32_MAX / MAX_LEVEL taps. */
 static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits, int32_t n, int32_t row,
                              int32_t column) {
-    const onebit_window *window = &it->window;
-    const int32_t planes = it->channels / window->groups, group = n / (it->outputs / window->groups);
+    const onebit_window *window = &it->shape.window;
+    const int32_t planes = it->shape.channels / window->groups, group = n / (it->shape.outputs / window->groups);
     const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     int32_t sum = 0;
     for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
         const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
-        if (y < 0 || y >= it->height) continue;
+        if (y < 0 || y >= it->shape.height) continue;
         for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
             const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
-            if (x < 0 || x >= it->width) continue;
-            const size_t pixel = (size_t)y * (size_t)it->width + (size_t)x;
+            if (x < 0 || x >= it->shape.width) continue;
+            const size_t pixel = (size_t)y * (size_t)it->shape.width + (size_t)x;
             const int8_t *sign = it->signs + (size_t)n * (size_t)planes * taps + (size_t)(dy * window->kernel[1] + dx);
             for (int32_t plane = 0; plane < planes; plane++, sign += taps)
                 sum += *sign * level_at(it, image, is_bits, pixel, group * planes + plane);
@@ -50,14 +48,14 @@ static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits
 
 static void run_wide(const Step *step, const Run *run) {
     const WideStep *it = (const WideStep *)step;
-    const void *image = numbers(run, it->input);
-    const bool is_bits = run->net->values[it->input].kind == ONEBIT_BITS;
+    const void *image = numbers(run, it->shape.input);
+    const bool is_bits = run->net->values[it->shape.input].kind == ONEBIT_BITS;
     int32_t *sums = (int32_t *)run->scratch;
-    Pixels pixels = {.sums = sums, .count = 1, .channels = it->outputs};
+    Pixels pixels = {.sums = sums, .count = 1, .channels = it->shape.outputs};
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->sizes[0]; row++)
-        for (int32_t column = 0; column < it->sizes[1]; column++, pixels.first++) {
-            for (int32_t n = 0; n < it->outputs; n++) sums[n] = sum_of_window(it, image, is_bits, n, row, column);
+    for (int32_t row = 0; row < it->shape.sizes[0]; row++)
+        for (int32_t column = 0; column < it->shape.sizes[1]; column++, pixels.first++) {
+            for (int32_t n = 0; n < it->shape.outputs; n++) sums[n] = sum_of_window(it, image, is_bits, n, row, column);
             run->net->kernels->finish(&it->output, &pixels);
         }
 }
@@ -83,16 +81,10 @@ onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *wanted, const
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = (WideStep){.step = {run_wide, (size_t)wanted->outputs * sizeof(int32_t)},
-                     .input = wanted->input,
-                     .channels = image->channels,
-                     .height = image->height,
-                     .width = image->width,
-                     .outputs = wanted->outputs,
-                     .sizes = {wanted->sizes[0], wanted->sizes[1]},
-                     .window = *wanted->window,
+                     .shape = shape_of(wanted, image),
                      .signs = net_alloc(net, n_signs)};
     if (!it->signs) return no_memory(net);
     for (size_t i = 0; i < n_signs; i++) it->signs[i] = signs[i] > 0 ? 1 : -1;
-    const onebit_status status = check_output(net, wanted->output, wanted->outputs, it->sizes, true, &it->output);
+    const onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, true, &it->output);
     return status ? status : add_step(net, &it->step);
 }
