@@ -23,27 +23,32 @@ typedef struct {
     size_t column_weights, group_weights; /* numbers of one column of tiles, of one group */
 } ConvStep;
 
-/* Tiles of a block of pixels with one column of weights. */
+/* Pixels from `first` to `end` with one column of weights: tiles of a block, then what becomes of them. */
 static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight, size_t first,
                       size_t end, Pixels *pixels) {
-    float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+    float tiles[BLOCK_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+    const size_t width = (size_t)it->shape.sizes[1];
     const ptrdiff_t pixel_step = (ptrdiff_t)it->shape.channels * it->shape.window.stride[1];
     const ptrdiff_t row_step = (ptrdiff_t)it->shape.channels * it->padded.width * it->shape.window.stride[0];
-    size_t row = first / (size_t)it->shape.sizes[1], column = first % (size_t)it->shape.sizes[1];
-    pixels->floats = tile;
+    size_t row = first / width, column = first % width;
+    pixels->floats = tiles;
     pixels->stride = TILE_COLUMNS;
-    for (; first < end; first += TILE_ROWS) {
-        const float *rows[TILE_ROWS];
+    for (; first < end; first += BLOCK_ROWS) {
         pixels->first = first;
-        pixels->count = end - first < TILE_ROWS ? end - first : TILE_ROWS;
-        for (size_t r = 0; r < TILE_ROWS; r++) {
-            rows[r] = r < pixels->count ? image + (ptrdiff_t)row * row_step + (ptrdiff_t)column * pixel_step : rows[0];
-            if (++column == (size_t)it->shape.sizes[1]) column = 0, row++;
+        pixels->count = end - first < BLOCK_ROWS ? end - first : BLOCK_ROWS;
+        for (size_t done = 0; done < pixels->count; done += TILE_ROWS) {
+            const float *rows[TILE_ROWS];
+            const size_t left = pixels->count - done;
+            for (size_t r = 0; r < TILE_ROWS; r++) {
+                rows[r] = r < left ? image + (ptrdiff_t)row * row_step + (ptrdiff_t)column * pixel_step : rows[0];
+                if (++column == width) column = 0, row++;
+            }
+            float *tile = tiles + done * TILE_COLUMNS;
+            if (left == 1)
+                kernels->multiply_row(rows[0], it->offsets, it->runs, it->run_length, weight, tile);
+            else
+                kernels->multiply(rows, it->offsets, it->runs, it->run_length, weight, tile);
         }
-        if (pixels->count == 1)
-            kernels->multiply_row(rows[0], it->offsets, it->runs, it->run_length, weight, tile);
-        else
-            kernels->multiply(rows, it->offsets, it->runs, it->run_length, weight, tile);
         kernels->finish(&it->output, pixels);
     }
 }

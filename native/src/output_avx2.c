@@ -107,9 +107,10 @@ INLINE void finish(const Output *output, const Pixels *pixels, Source source, un
     const Pixels p = *pixels;
     const int32_t whole = p.channels / 8 * 8;
     if (parts & MAKES_BITS && o.channels % 64) clear_last_words(output, pixels);
-    /* Counts are few enough for the first cache: what a channel needs is loaded once for all of them. Other numbers come
+    /* Numbers of a block are few enough for the first cache: what a channel needs is loaded once for all of them. Others come
        from farther away, and are best taken as they lie. */
-    const size_t rows_at_a_time = source == COUNTS ? p.count : 1;
+    const bool is_near = source == COUNTS || p.channels < o.channels;
+    const size_t rows_at_a_time = is_near ? p.count : 1;
     for (size_t row = 0, end; row < p.count; row = end) {
         end = row + rows_at_a_time;
         for (int32_t n = 0; n < whole; n += 8) finish_channels(&o, &p, row, end, n, source, parts);
