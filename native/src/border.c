@@ -11,10 +11,9 @@ static size_t classify(const onebit_window *window, int axis, int32_t side, int3
     int32_t last_first = -1, last_end = -1;
     for (int32_t place = 0; place < places; place++) {
         /* Taps `first` to `end` are inside: neighbours that differ in neither are alike. */
-        const int32_t start = place * window->stride[axis] - window->padding[2 * axis];
         int32_t first = 0, end = window->kernel[axis];
-        while (first < end && start + first * window->dilation[axis] < 0) first++;
-        while (end > first && start + (end - 1) * window->dilation[axis] >= side) end--;
+        while (first < end && tap_at(window, axis, place, first) < 0) first++;
+        while (end > first && tap_at(window, axis, place, end - 1) >= side) end--;
         if (first != last_first || end != last_end) {
             example[classes++] = place;
             last_first = first;
@@ -26,7 +25,7 @@ static size_t classify(const onebit_window *window, int axis, int32_t side, int3
 }
 
 static bool is_inside(const onebit_window *window, int axis, int32_t side, int32_t place, int32_t tap) {
-    const int32_t at = place * window->stride[axis] - window->padding[2 * axis] + tap * window->dilation[axis];
+    const int32_t at = tap_at(window, axis, place, tap);
     return at >= 0 && at < side;
 }
 

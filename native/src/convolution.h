@@ -29,6 +29,11 @@ static inline ConvolutionShape shape_of(const Convolution *convolution, const Va
 /* Whether a convolution of this image with so many weights is sound. */
 onebit_status check_convolution(onebit_net *net, Convolution *convolution, const Value *image, size_t n_weights);
 
+/* Where a tap of the window at `place` lies along an axis of the image; outside of it, too. */
+static inline int32_t tap_at(const onebit_window *window, int axis, int32_t place, int32_t tap) {
+    return place * window->stride[axis] - window->padding[2 * axis] + tap * window->dilation[axis];
+}
+
 /* Products in one number that a convolution makes. */
 static inline int64_t taps_of_output(const Value *image, const onebit_window *window) {
     return (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];

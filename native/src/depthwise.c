@@ -23,10 +23,10 @@ static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const fl
     const size_t channels = (size_t)it->shape.channels;
     memset(sums, 0, channels * sizeof *sums);
     for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
-        const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
+        const int32_t y = tap_at(window, 0, row, dy);
         if (y < 0 || y >= it->shape.height) continue;
         for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
-            const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
+            const int32_t x = tap_at(window, 1, column, dx);
             if (x < 0 || x >= it->shape.width) continue;
             kernels->multiply_add(image + ((size_t)y * (size_t)it->shape.width + (size_t)x) * channels,
                                   it->weight + (size_t)(dy * window->kernel[1] + dx) * channels, sums, channels);

@@ -32,10 +32,10 @@ static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits
     const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     int32_t sum = 0;
     for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
-        const int32_t y = row * window->stride[0] - window->padding[0] + dy * window->dilation[0];
+        const int32_t y = tap_at(window, 0, row, dy);
         if (y < 0 || y >= it->shape.height) continue;
         for (int32_t dx = 0; dx < window->kernel[1]; dx++) {
-            const int32_t x = column * window->stride[1] - window->padding[2] + dx * window->dilation[1];
+            const int32_t x = tap_at(window, 1, column, dx);
             if (x < 0 || x >= it->shape.width) continue;
             const size_t pixel = (size_t)y * (size_t)it->shape.width + (size_t)x;
             const int8_t *sign = it->signs + (size_t)n * (size_t)planes * taps + (size_t)(dy * window->kernel[1] + dx);
