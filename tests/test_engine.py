@@ -1,5 +1,7 @@
 """The native engine against the NumPy interpreter: sums bit for bit, floats to rounding, on all kernels."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -419,8 +421,11 @@ def test_several_threads_at_once(tmp_path):
     [
         (np.zeros((1, 2, 6, 4), np.float32), r"\(N, 2, 6, 5\), not \(1, 2, 6, 4\)"),
         (np.zeros((1, 3, 6, 5), np.float32), r"not \(1, 3, 6, 5\)"),
-        (np.zeros((2, 6, 5), np.float32), r"not \(2, 6, 5\)"),
-        (np.zeros((1, 2, 6, 5)), "float32 array, not float64"),
+        (np.zeros((2, 6, 5), np.float32), r"not \(2, 6, 5\): x\[None\] makes"),
+        (np.zeros((6, 5, 2), np.float32), r"not \(6, 5, 2\): x.transpose\(2, 0, 1\)\[None\] makes"),
+        (np.zeros((4, 6, 5, 2), np.float32), r"not \(4, 6, 5, 2\): x.transpose\(0, 3, 1, 2\) makes"),
+        (np.zeros((), np.float32), r"not \(\)"),
+        (np.zeros((1, 2, 6, 5)), r"float32 array, not float64: x.astype\(numpy.float32\)"),
         (np.zeros((1, 2, 6, 5), np.uint8), "not uint8"),
         ([[1.0]], "not list"),
         (np.zeros((0, 2, 6, 5), np.float32), "batch is empty"),
@@ -429,6 +434,20 @@ def test_several_threads_at_once(tmp_path):
 def test_inputs_that_are_none(x, message):
     with pytest.raises(UserError, match=message):
         Engine(wire_models()[0])(x)
+
+
+def test_copies_and_other_processes():
+    model = wire_models()[0]
+    engine, x = Engine(model, "scalar"), batch_for(model)
+    for again in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
+        assert again.info() == engine.info()
+        np.testing.assert_array_equal(again(x), engine(x))
+
+
+@pytest.mark.parametrize("path", [None, b"net.onebit", 3])
+def test_load_of_what_is_no_path(path):
+    with pytest.raises(UserError, match="the path of a .onebit file is expected"):
+        onebit.load(path)
 
 
 def test_load(tmp_path, monkeypatch):

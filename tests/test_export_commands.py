@@ -190,7 +190,7 @@ def test_a_truncated_file(tmp_path, capsys):
     path.write_bytes(path.read_bytes()[:-5])
     code, _, err = call(capsys, "inspect", str(path))
     assert code == 2
-    assert err.startswith(f"onebit inspect: {path}: not a whole safetensors file")
+    assert err.startswith(f"onebit inspect: {path}: not a .onebit file, or damaged")
 
 
 def test_as_a_process_into_a_pipe(tmp_path):

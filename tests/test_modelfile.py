@@ -374,12 +374,12 @@ def test_headers_that_are_wrong():
     header = SMALL[8 : 8 + size]
     deep = put_together("[" * 100_000, TENSORS)
     cases = [
-        (b"", "not a .onebit file"),
+        (b"", "not a .onebit file: it is empty"),
         (b"\x01", "not a .onebit file"),
         (b"some text that is no model file at all", "not a .onebit file"),
         (SMALL[:-1], "safetensors"),
         (SMALL + b"x", "safetensors"),
-        (SMALL[: len(SMALL) // 2], "safetensors|not all of it"),
+        (SMALL[: len(SMALL) // 2], "safetensors|only its beginning"),
         (struct.pack("<Q", 2**63) + SMALL[8:], "not all of it"),
         (struct.pack("<Q", size - 30) + SMALL[8:], "JSON"),
         (with_header(b"[]"), "not of a packed net"),

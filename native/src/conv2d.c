@@ -7,6 +7,7 @@
 
 #include "convolution.h"
 #include "kernels.h"
+#include "winograd.h"
 
 /* Of packed weights: with no more, they stay in the second cache while blocks of pixels go by. */
 enum { SMALL_WEIGHT = 1 << 18, BLOCK_ROWS = 16 * TILE_ROWS };
@@ -21,6 +22,7 @@ typedef struct {
     ptrdiff_t *offsets;
     float *weight; /* [group][outputs / TILE_COLUMNS][run][place][TILE_COLUMNS], the last columns 0 */
     size_t column_weights, group_weights; /* numbers of one column of tiles, of one group */
+    Winograd *winograd;                   /* null: images always go the plain way */
 } ConvStep;
 
 /* Pixels from `first` to `end` with one column of weights: tiles of a block, then what becomes of them. */
@@ -56,6 +58,11 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
 static void run_conv2d(const Step *step, const Run *run) {
     const ConvStep *it = (const ConvStep *)step;
     const float *image = numbers(run, it->shape.input);
+    if (it->winograd &&
+        is_tame(image, (size_t)it->shape.height * (size_t)it->shape.width * (size_t)it->shape.channels)) {
+        run_winograd(it->winograd, run, &it->output);
+        return;
+    }
     if (it->pads) {
         pad_with_zeros(image, it->shape.height, it->shape.width, (size_t)it->shape.channels * sizeof *image,
                        &it->shape.window, it->padded, run->scratch);
@@ -129,6 +136,9 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     const bool is_whole = image->kind == ONEBIT_LEVELS;
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
+    if (!status && image->kind == ONEBIT_FLOAT) it->winograd = new_winograd(net, &it->shape, weight);
+    if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
+        it->step.scratch_bytes = winograd_scratch(it->winograd);
     return status ? status : add_step(net, &it->step);
 }
 

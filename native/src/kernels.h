@@ -35,6 +35,16 @@ struct Kernels {
     void (*multiply_row)(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length,
                          const float *weight, float *tile);
 
+    /* See winograd.h; null where images always go the plain way.
+       A tile's pixels, of all planes, to its places: tile[place][TILE_ROWS][plane]. */
+    void (*transform_pixels)(const float *pixels, size_t row_step, size_t planes, float *tile);
+
+    /* products[place][r][n] = sum over planes of tiles[place][r][plane] * weight[place][plane][n] */
+    void (*multiply_places)(const float *tiles, size_t planes, const float *weight, float *products);
+
+    /* One row of products of each place to `made` x `made` pixels of TILE_COLUMNS channels. */
+    void (*transform_products)(const float *products, int32_t made, float *y, size_t row_step);
+
     /* What becomes of a layer's numbers: see output.h. */
     void (*finish)(const Output *output, const Pixels *pixels);
 

@@ -3,35 +3,15 @@
 
 #include "bconv2d_avx2.h"
 #include "kernels.h"
+#include "multiply_avx2.h"
 #include "output_avx2.h"
+#include "winograd_avx2.h"
 
 typedef __m256 floats;
 
 static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
                      const float *weight, float *tile) {
-    floats left[TILE_ROWS], right[TILE_ROWS];
-#pragma GCC unroll 6 /* or the sums would not stay in registers */
-    for (int r = 0; r < TILE_ROWS; r++) left[r] = right[r] = _mm256_setzero_ps();
-    for (size_t u = 0; u < runs; u++) {
-        const float *x0 = rows[0] + offsets[u], *x1 = rows[1] + offsets[u], *x2 = rows[2] + offsets[u];
-        const float *x3 = rows[3] + offsets[u], *x4 = rows[4] + offsets[u], *x5 = rows[5] + offsets[u];
-        for (size_t k = 0; k < run_length; k++, weight += TILE_COLUMNS) {
-            const floats w0 = _mm256_load_ps(weight), w1 = _mm256_load_ps(weight + 8);
-#define ROW(r, x)                                    \
-    {                                                \
-        const floats v = _mm256_broadcast_ss(x + k); \
-        left[r] = _mm256_fmadd_ps(v, w0, left[r]);   \
-        right[r] = _mm256_fmadd_ps(v, w1, right[r]); \
-    }
-            ROW(0, x0) ROW(1, x1) ROW(2, x2) ROW(3, x3) ROW(4, x4) ROW(5, x5)
-#undef ROW
-        }
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < TILE_ROWS; r++) {
-        _mm256_store_ps(tile + r * TILE_COLUMNS, left[r]);
-        _mm256_store_ps(tile + r * TILE_COLUMNS + 8, right[r]);
-    }
+    multiply_tile(rows, offsets, runs, run_length, weight, tile);
 }
 
 /* Four sums of each vector, since one multiply-add waits for the last in the same sum. */
@@ -142,6 +122,9 @@ const Kernels kernels_avx2 = {
     .count = count_avx2,
     .multiply = multiply,
     .multiply_row = multiply_row,
+    .transform_pixels = transform_pixels_avx2,
+    .multiply_places = multiply_places_avx2,
+    .transform_products = transform_products_avx2,
     .finish = finish_avx2,
     .maximum = maximum,
     .mean = mean,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from onebit.binarization import BinarizationReport, binarization_report, binarize
     from onebit.counting import Storage, binary_state_dict, storage
-    from onebit.errors import ExportError, ModelFileError
+    from onebit.errors import ExportError, ModelFileError, UserError
     from onebit.exporting.exporter import export
     from onebit.groups import parameter_groups
     from onebit.layers import ProjectionConv2d
@@ -35,6 +35,7 @@ __all__ = [
     "Preprocessing",
     "ProjectionConv2d",
     "Storage",
+    "UserError",
     "__version__",
     "add_projection_gradients",
     "binarization_report",
@@ -58,6 +59,7 @@ _HOME = {
     "Preprocessing": "modelfile",
     "ProjectionConv2d": "layers",
     "Storage": "counting",
+    "UserError": "errors",
     "add_projection_gradients": "backprop",
     "binarization_report": "binarization",
     "binarize": "binarization",

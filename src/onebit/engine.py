@@ -34,11 +34,15 @@ class Engine(Runnable):
         return self._run(x, None)
 
     def step_seconds(self, x: Floats) -> list[float]:
-        """The time that each step of `info()["steps"]` takes for this batch."""
+        """The seconds that each step of `info()["steps"]` takes for all images of this batch together."""
         seconds = np.zeros(self._net.steps)
         self._run(x, seconds)
         parts = np.split(seconds, np.cumsum(self._native_steps)[:-1])
         return [float(part.sum()) for part in parts]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that nets can be copied, and sent to other processes: the model goes, and is made ready anew."""
+        return Engine, (self.model, self.isa)
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images, shape = checked_input(x, self.model), self._output_shape

@@ -141,6 +141,8 @@ def _umask() -> int:
 
 def read_model(path: str | Path) -> Model:
     """Read a model file and check everything in it."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"the path of a .onebit file is expected, not {type(path).__name__}")
     file = Path(path).expanduser()
     if not file.is_file():
         what = "a folder, not a file" if file.is_dir() else "no such file"
@@ -190,7 +192,9 @@ def _description(content: bytes) -> Any:
     """The JSON of the metadata. Parsed by us, since `deserialize` keeps the metadata to itself."""
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > len(content) - 8:
-        raise ModelFileError("not a .onebit file, or not all of it")
+        raise ModelFileError(
+            "not a .onebit file, or only its beginning" if content else "not a .onebit file: it is empty"
+        )
     if size > MAX_TEXT:
         raise ModelFileError(f"its header has {size} bytes, and at most {MAX_TEXT} are allowed")
     header = _json(content[8 : 8 + size], "its header")
@@ -221,7 +225,9 @@ def _tensors(content: bytes) -> dict[str, Array]:
     try:
         found: list[Any] = deserialize(content)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
-        raise ModelFileError(f"not a whole safetensors file ({str(error)[:100]})") from None
+        raise ModelFileError(
+            f"not a .onebit file, or damaged: copy or export it again (as safetensors: {str(error)[:100]})"
+        ) from None
     tensors = {}
     for name, tensor in found:
         if tensor["dtype"] not in DTYPES:

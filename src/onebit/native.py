@@ -34,7 +34,7 @@ def chosen_isa(isa: str) -> str:
     if wanted == "auto":
         return there[0]
     if wanted not in ISAS:
-        raise UserError(f"{source}: there are auto, {', '.join(ISAS)}")
+        raise UserError(f"{source}: there are auto, {', '.join(ISAS)}; this machine can run {', '.join(there)}")
     if wanted not in there:
         raise UserError(f"{source}: this machine can't run it; it can run {', '.join(there)}")
     return wanted

@@ -84,7 +84,10 @@ def check_finite(name: str, x: Tensor) -> None:
 
 
 def sgn(x: Tensor) -> Tensor:
-    """The sign with sgn(0) = sgn(-0.0) = +1: 1 where x >= 0 and -1 elsewhere (`torch.sign` has 0 for 0)."""
+    """The sign with sgn(0) = sgn(-0.0) = +1: 1 where x >= 0 and -1 elsewhere (`torch.sign` has 0 for 0).
+
+    NaN counts as 0 here; files and engines count it as not >= 0.
+    """
     # -1, 0, 1 become -1/2, 1/2, 3/2. In place on one tensor: a fifth of the time of a comparison and a `where`,
     # and this is what sign activations cost.
     return torch.sign(x.detach()).add_(0.5).sign_()

@@ -39,11 +39,25 @@ class Runnable:
 def checked_input(x: Any, model: Model) -> Floats:
     """The batch itself; raises UserError if it is not one for this net."""
     shape = model.graph.input_shape
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-        kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
-        raise UserError(f"the net takes a float32 array, not {kind}")
+    if not isinstance(x, np.ndarray):
+        raise UserError(f"the net takes a NumPy array of float32, not {type(x).__name__}")
+    if x.dtype != np.float32:
+        raise UserError(f"the net takes a float32 array, not {x.dtype}: x.astype(numpy.float32) makes one")
     if x.ndim != 4 or x.shape[1:] != shape:
-        raise UserError(f"the net takes images of shape (N, {', '.join(map(str, shape))}), not {x.shape}")
+        wanted = f"(N, {', '.join(map(str, shape))})"
+        raise UserError(f"the net takes images of shape {wanted}, not {x.shape}{_mending(x.shape, shape)}")
     if not len(x):
         raise UserError("the batch is empty: the net takes one image or more")
     return x
+
+
+def _mending(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What makes a batch of the wanted shape of one that is nearly so."""
+    channels_last = (*wanted[1:], wanted[0])
+    if found == wanted:
+        return ": x[None] makes a batch of one image"
+    if found == channels_last:
+        return ": x.transpose(2, 0, 1)[None] makes a batch of one image"
+    if found[1:] == channels_last:
+        return ": x.transpose(0, 3, 1, 2) makes them so, without a copy"
+    return ""

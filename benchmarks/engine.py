@@ -1,0 +1,118 @@
+"""The engine by itself: its inner loop beside the core's limit, layers, whole nets with each set of kernels.
+
+    python benchmarks/engine.py                         # all three, some minutes; needs cmake and a C compiler
+    python benchmarks/engine.py --part layers --rounds 31
+
+Everything of a table is measured in turns in one run. `python -m benchmarks.peers` compares with other engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from torch import nn
+
+import onebit
+from onebit.engine import Engine
+from onebit.native import ISAS, native
+from peers.nets import TABLES, Case, make_files
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "benchmarks"
+
+
+def kernel() -> None:
+    """Build and run native/benchmarks/count.c."""
+    configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"]
+    build = ["cmake", "--build", str(BUILD), "--target", "count"]
+    for command in (configure, build):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own
+    subprocess.run([BUILD / "count"], check=True)  # noqa: S603 our own
+
+
+def engine_of(case: Case, folder: Path, isa: str = "auto") -> tuple[Engine, np.ndarray]:
+    """A case's net, and a batch for it in the layout that the engine likes best."""
+    files = make_files(case, folder)
+    images = np.load(files.images)[: case.batch]
+    by_pixels = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    return onebit.load(files.same, isa=isa), by_pixels
+
+
+def layers(rounds: int, folder: Path) -> None:
+    """Microseconds of the two steps of a layer, floats to floats, and what calls cost beside them."""
+    nets = {case.title: engine_of(case, folder) for case in TABLES["conv"]}
+    times: dict[str, list[list[float]]] = {title: [] for title in nets}
+    for _ in range(rounds):
+        for title, (net, images) in nets.items():
+            times[title] += [net.step_seconds(images) for _ in range(20)]
+    net, images = engine_of(Case("one number", nn.ReLU, (1, 1, 1)), folder)
+    calls = repeated(lambda: net(images), 20_000)
+    print(f"{'median (tenth percentile)':38} {'sign':>20} {'1-bit convolution':>23} {'multiply-adds a ns':>19}")
+    for title, (_, images) in nets.items():
+        low, middle = np.percentile(times[title], (10, 50), axis=0)
+        sign, conv = (f"{middle[i] * 1e6:.1f} ({low[i] * 1e6:.1f}) us" for i in (0, 1))
+        macs = 9 * images.shape[1] * images.size
+        speed = f"{macs / middle[1] / 1e9:.0f} ({macs / low[1] / 1e9:.0f})"
+        print(f"{title:38} {sign:>20} {conv:>23} {speed:>19}")
+    print(f"a call of a net that only takes the positive part of one number: {median(calls) * 1e6:.1f} us")
+
+
+def nets(rounds: int, folder: Path) -> None:
+    """Milliseconds of whole nets; how much slower plain C is; bytes in memory."""
+    cases = [TABLES["wrn22"][0], *TABLES["resnet18"], *TABLES["w1a32"]]
+    print(f"{'':32} " + " ".join(f"{isa:>12}" for isa in here()) + f" {'weights':>10} {'workspace':>10}")
+    for case in cases:
+        engines = {isa: engine_of(case, folder, isa) for isa in here()}
+        times: dict[str, list[float]] = {isa: [] for isa in engines}
+        for _ in range(rounds):
+            for isa, (net, images) in engines.items():
+                times[isa] += repeated(lambda net=net, images=images: net(images), 3)  # type: ignore[misc]
+        info = engines[here()[0]][0].info()
+        memory = " ".join(f"{info[key] / 1e6:7.1f} MB" for key in ("weight_bytes", "workspace_bytes"))
+        print(
+            f"{case.title:32} " + " ".join(f"{median(times[isa]) * 1e3:9.2f} ms" for isa in engines) + f" {memory}"
+        )
+
+
+def here() -> list[str]:
+    """The kernels that this machine can run."""
+    return [isa for isa in ISAS if native().has_isa(isa)]
+
+
+def repeated(call: Callable[[], object], count: int) -> list[float]:
+    """The seconds of each of so many calls."""
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=("kernel", "layers", "nets"), help="one table alone")
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.part in (None, "kernel"):
+            kernel()
+        if arguments.part in (None, "layers"):
+            layers(arguments.rounds, Path(folder))
+        if arguments.part in (None, "nets"):
+            nets(arguments.rounds, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

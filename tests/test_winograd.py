@@ -1,0 +1,117 @@
+"""Float convolutions with fewer multiplications: right in every shape, and left where they may not go this way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines import HERE, assert_close, both
+from onebit.engine import Engine
+from wire_models import Chain
+
+pytestmark = pytest.mark.skipif("avx2" not in HERE, reason="this machine has no avx2")
+
+
+def goes_this_way(model):
+    """Transformed weights are larger than the plain ones, and kept beside them."""
+    plain, both_kinds = (Engine(model, isa).info()["weight_bytes"] for isa in ("scalar", "avx2"))
+    return both_kinds > 2 * plain
+
+
+def net_of(channels, outputs, taps, stride, sides, padding):
+    net = Chain(channels, *sides)
+    tensors = {"weight": net.floats(outputs, channels, taps, taps), "bias": net.floats(outputs)}
+    return net.add("conv2d", tensors=tensors, stride=[stride, stride], padding=padding)
+
+
+def pictures(model, count=2):
+    return np.random.default_rng(0).normal(size=(count, *model.graph.input_shape)).astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_shape(data):
+    taps, stride = data.draw(st.sampled_from(((3, 1), (4, 1), (5, 2), (6, 2), (7, 2), (8, 2))))
+    channels = data.draw(st.sampled_from((8, 9, 15, 17, 64) if stride == 1 else (2, 3, 5, 16)))
+    outputs = data.draw(st.sampled_from((16, 17, 31, 48)))
+    sides = [data.draw(st.integers(21, 30)) * stride + data.draw(st.integers(0, stride - 1)) for _ in "hw"]
+    padding = [data.draw(st.integers(0, 4)) for _ in range(4)]
+    net = net_of(channels, outputs, taps, stride, sides, padding)
+    for op in data.draw(st.lists(st.sampled_from(("prelu", "affine", "relu")), max_size=2)):
+        tensors = {"prelu": {"slope": net.floats(outputs)}, "affine": {"scale": net.floats(1)}}.get(op, {})
+        net.add(op, tensors=tensors)
+    model = net.model()
+    assert goes_this_way(model)
+    assert_close(model, pictures(model), "avx2")
+
+
+def test_padding_that_is_larger_than_the_image():
+    model = net_of(8, 16, 3, 1, (5, 3), [20, 1, 7, 30]).model()
+    assert goes_this_way(model)
+    assert_close(model, pictures(model), "avx2")
+
+
+def test_a_residual_and_bits():
+    """What follows sees the same pixels as after a plain convolution: a sum over its residual, then signs."""
+    net = Chain(16, 23, 22)
+    net.add("conv2d", "conv", tensors={"weight": net.floats(16, 16, 3, 3)}, padding=[1] * 4)
+    net.add("add", "sum", ["conv", "input"]).add("sign", "bits").bconv(16, 4)
+    net.add("affine", "numbers", tensors={"scale": np.ones(1, np.float32)})
+    model = net.model()
+    assert goes_this_way(model)
+    found, expected = both(model, pictures(model), "avx2")
+    assert (found == expected).mean() > 0.99  # a sum within rounding of 0 may take the other sign
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf, 3e38])
+def test_wild_numbers_stay_where_they_are(wild):
+    """One is seen by the 9 windows that hold it, and not by their neighbours in a tile."""
+    model = net_of(8, 16, 3, 1, (24, 24), [1, 1, 1, 1]).model()
+    assert goes_this_way(model)
+    x = pictures(model)
+    x[0, 3, 9, 13] = wild
+    found, expected = both(model, x, "avx2")
+    windows = np.zeros((24, 24), bool)
+    windows[8:11, 12:15] = True
+    elsewhere = np.broadcast_to(~windows, found[0].shape)
+    np.testing.assert_allclose(found[0][elsewhere], expected[0][elsewhere], atol=1e-5)
+    assert not (np.abs(found[0][~elsewhere]) < 1e30).any()
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+
+
+def test_it_is_nearly_as_exact_as_the_plain_way():
+    """Against sums of doubles: a stem as nets for large images have it, in units of its outputs' deviation."""
+    net = net_of(3, 64, 7, 2, (64, 64), [3, 3, 3, 3])
+    model, tensors = net.model(), net.nodes[0].tensors
+    x = pictures(model)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (3, 3), (3, 3)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 7), (2, 3))[:, :, ::2, ::2]
+    exact = np.einsum("nchwyx,ocyx->nohw", windows, tensors["weight"]) + tensors["bias"][:, None, None]
+    worst = {isa: np.abs(Engine(model, isa)(x) - exact).max() / exact.std() for isa in ("scalar", "avx2")}
+    assert 0 < worst["scalar"] < 5e-6
+    assert worst["avx2"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "taps", "stride", "side"),
+    [
+        (7, 16, 3, 1, 24),
+        (8, 15, 3, 1, 24),
+        (8, 16, 3, 1, 8),
+        (8, 16, 3, 2, 48),
+        (8, 16, 5, 1, 24),
+        (8, 16, 9, 3, 90),
+    ],
+)
+def test_shapes_that_go_the_plain_way(channels, outputs, taps, stride, side):
+    model = net_of(channels, outputs, taps, stride, (side, side), [1, 1, 1, 1]).model()
+    assert not goes_this_way(model)
+    assert_close(model, pictures(model), "avx2")
+
+
+def test_levels_go_the_plain_way():
+    """Their sums are whole numbers, and must stay exact."""
+    net = Chain(16, 24, 24).add("quantize", per_unit=20.0, low=-128, high=127).bconv(16, 16, padding=[1] * 4)
+    model = net.add("affine", tensors={"scale": np.ones(1, np.float32)}).model()
+    found, expected = both(model, pictures(model), "avx2")
+    np.testing.assert_array_equal(found, expected)
