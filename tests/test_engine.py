@@ -1,6 +1,7 @@
 """The native engine against the NumPy interpreter: sums bit for bit, floats to rounding, on all kernels."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -390,6 +391,7 @@ def test_layouts_and_batches(isa):
         np.testing.assert_array_equal(engine(x[i : i + 1])[0], expected[i])
 
 
+@pytest.mark.skipif("ONEBIT_TEST_NATIVE" in os.environ, reason="another build of the engine is tested")
 def test_what_is_installed_is_small():
     """Our own files, the engine included, take less than 3 MB."""
     from onebit import _native
