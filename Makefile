@@ -61,7 +61,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 $(READY): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "onebit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
-	@echo "making $(VENV) (the first time takes a minute or two) ..."
+	@echo "making $(VENV) (the first time takes two or three minutes) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt "$(TORCH)" 2>/dev/null \
 	  || $(PIP) install -c constraints.txt --extra-index-url $(CPU_WHEELS) "$(TORCH)"

@@ -275,9 +275,10 @@ def _revive(
         found = [(conv, node, flow.module_of(node)) for conv, culprits in dead for node in culprits]
         relus = [(conv, node, module) for conv, node, module in found if isinstance(module, RELUS)]
         if not relus:
-            conv, node, _ = found[0]
+            node = found[0][1]
+            convs = ", ".join(dict.fromkeys(conv for conv, _, _ in found))
             raise ValueError(
-                f"{conv}: its 1-bit input comes from {getattr(node.target, '__name__', node.target)}, is never "
+                f"{convs}: its 1-bit input comes from {getattr(node.target, '__name__', node.target)}, is never "
                 f"negative, and so its sign is +1 everywhere. Put a norm between them, or write it as an nn.ReLU, "
                 f"which can be replaced (relu_before_sign='keep' would leave the layer dead)"
             )
