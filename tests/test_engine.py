@@ -427,8 +427,8 @@ def test_several_threads_at_once(tmp_path):
         (np.zeros((6, 5, 2), np.float32), r"not \(6, 5, 2\): x.transpose\(2, 0, 1\)\[None\] makes"),
         (np.zeros((4, 6, 5, 2), np.float32), r"not \(4, 6, 5, 2\): x.transpose\(0, 3, 1, 2\) makes"),
         (np.zeros((), np.float32), r"not \(\)"),
-        (np.zeros((1, 2, 6, 5)), r"float32 array, not float64: x.astype\(numpy.float32\)"),
-        (np.zeros((1, 2, 6, 5), np.uint8), "not uint8"),
+        (np.zeros((1, 2, 6, 5)), r"float32 array, not float64: use x.astype\(numpy.float32\)"),
+        (np.zeros((1, 2, 6, 5), np.uint8), "not uint8: prepare images as net.model.preprocessing says"),
         ([[1.0]], "not list"),
         (np.zeros((0, 2, 6, 5), np.float32), "batch is empty"),
     ],
@@ -440,10 +440,18 @@ def test_inputs_that_are_none(x, message):
 
 def test_copies_and_other_processes():
     model = wire_models()[0]
-    engine, x = Engine(model, "scalar"), batch_for(model)
-    for again in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
-        assert again.info() == engine.info()
-        np.testing.assert_array_equal(again(x), engine(x))
+    x = batch_for(model)
+    for engine in (Engine(model), Engine(model, "scalar")):
+        for again in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
+            assert again.info() == engine.info()
+            np.testing.assert_array_equal(again(x), engine(x))
+
+
+def test_a_copy_chooses_its_kernels_anew(monkeypatch):
+    """What was loaded with isa='auto' may go to a machine that has other kernels."""
+    sent = pickle.dumps(Engine(wire_models()[0]))
+    monkeypatch.setenv("ONEBIT_ISA", "scalar")
+    assert pickle.loads(sent).isa == "scalar"
 
 
 @pytest.mark.parametrize("path", [None, b"net.onebit", 3])

@@ -1,7 +1,7 @@
 /* How near the AVX2 kernel of 1-bit convolution comes to what the core could do at most: `count` alone, without what comes
    before and after it in a layer, beside loops of nothing but its instructions, all in one run.
 
-       benchmarks/layers.py builds and runs this */
+       benchmarks/engine.py builds and runs this */
 #include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* What 12 look-ups of the kernel need, from registers alone; on registers that no two of the same round share. */
+/* What 12 look-ups of the kernel need, from registers alone; no result is waited for. */
 /* clang-format off */
 #define LOOK_UPS(a, b, c) "vpshufb %%ymm0, %%ymm1, %%" #a "\nvpshufb %%ymm0, %%ymm1, %%" #b "\nvpshufb %%ymm0, %%ymm1, %%" #c "\n"
 #define SHIFT(a) "vpsrlw $4, %%" #a ", %%" #a "\n"
@@ -120,7 +120,7 @@ int main(void) {
     for (int row = 0; row < ROWS; row++) {
         qsort(speeds[row], ROUNDS, sizeof(double), by_size);
         qsort(shares[row], ROUNDS, sizeof(double), by_size);
-        printf("%-44s %8.0f (best %.0f) %14.0f %%\n", names[row], speeds[row][ROUNDS / 2], speeds[row][ROUNDS * 9 / 10],
+        printf("%-44s %8.0f (p90 %.0f) %15.0f %%\n", names[row], speeds[row][ROUNDS / 2], speeds[row][ROUNDS * 9 / 10],
                100 * shares[row][ROUNDS / 2]);
     }
     return 0;

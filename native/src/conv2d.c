@@ -136,7 +136,7 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     const bool is_whole = image->kind == ONEBIT_LEVELS;
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
-    if (!status && image->kind == ONEBIT_FLOAT) it->winograd = new_winograd(net, &it->shape, weight);
+    if (!status && image->kind == ONEBIT_FLOAT) it->winograd = new_winograd(net, &it->shape, weight, &it->output);
     if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
         it->step.scratch_bytes = winograd_scratch(it->winograd);
     return status ? status : add_step(net, &it->step);

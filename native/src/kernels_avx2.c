@@ -1,13 +1,9 @@
 /* Kernels for x86-64 with AVX2 and FMA. */
-#include <immintrin.h>
-
 #include "bconv2d_avx2.h"
 #include "kernels.h"
 #include "multiply_avx2.h"
 #include "output_avx2.h"
 #include "winograd_avx2.h"
-
-typedef __m256 floats;
 
 static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
                      const float *weight, float *tile) {

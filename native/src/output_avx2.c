@@ -1,10 +1,9 @@
 /* What becomes of a layer's numbers, eight channels at a time. */
 #include "output_avx2.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-typedef __m256 floats;
+#include "avx2.h"
 
 /* Which parts an output has. With these known to the compiler, a loop holds no test of what is not there. */
 enum {
@@ -28,8 +27,6 @@ static unsigned parts_of(const Output *output, const Pixels *pixels) {
            (pixels->float_numbers ? NUMBERS : 0) | (pixels->sum_numbers ? MAKES_SUMS : 0) |
            (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0);
 }
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* What the eight channels from one on need, in registers while pixels go by. */
 typedef struct {

@@ -5,8 +5,9 @@
 #include "kernels.h"
 
 enum { FEWEST_TILES = 24 };
-static const size_t TILES_BYTES = 600 << 10; /* of a block: they are read once for every column of weights */
-static const size_t MOST_WEIGHT = 3 << 20;   /* bytes: with more, reading them takes longer than what they save */
+static const size_t TILES_BYTES = 600 << 10;       /* of a block: they are read once for every column of weights */
+static const size_t MOST_TILES_BYTES = 2400 << 10; /* of one row of tiles, which is the smallest block */
+static const size_t MOST_WEIGHT = 3 << 20;         /* bytes: with more, reading them takes longer than what they save */
 
 static size_t divided_up(size_t n, size_t by) { return (n + by - 1) / by; }
 
@@ -75,21 +76,36 @@ static bool suits(const Winograd *it) {
            it->stride <= 2 && (it->taps == 3 || it->taps == 4);
 }
 
+/* Transforms cost about as much as is saved if there are not half as many products: tiles of low images are mostly empty. */
 static bool pays(const Winograd *it, size_t weight_bytes) {
-    return it->planes >= WINOGRAD_PLANES && it->shape.outputs >= TILE_COLUMNS &&
-           it->across * it->down >= FEWEST_TILES && weight_bytes <= MOST_WEIGHT;
+    const size_t tiles = it->across * it->down, taps = (size_t)it->shape.window.kernel[0];
+    const size_t products = tiles * WINOGRAD_PLACES * it->planes,
+                 pixels = (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1],
+                 plain_products = pixels * taps * taps * (size_t)it->shape.channels;
+    return it->planes >= WINOGRAD_PLANES && it->shape.outputs >= TILE_COLUMNS && tiles >= FEWEST_TILES &&
+           2 * products <= plain_products && weight_bytes <= MOST_WEIGHT && bytes_of_tiles(it, 1) <= MOST_TILES_BYTES;
 }
 
-Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight) {
+/* Whether a sum of exactly 0, as background makes it, decides a bit: rounding would give it either sign. */
+static bool has_signs_at_0(const Output *output) {
+    if (output->bits_to < 0 || output->thresholds) return false;
+    for (int32_t n = 0; output->scale && n < output->channels; n++)
+        if (output->shift[n] != 0) return false;
+    return true;
+}
+
+Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight, const Output *output) {
     const int32_t stride = shape->window.stride[0], taps = (shape->window.kernel[0] - 1) / stride + 1;
     Winograd plan = {.shape = *shape, .stride = stride, .taps = taps, .made = 7 - taps};
-    if (!net->kernels->transform_pixels || !suits(&plan)) return NULL;
+    if (!net->kernels->transform_pixels || !suits(&plan) || has_signs_at_0(output)) return NULL;
     plan.planes = (size_t)(stride * stride) * (size_t)shape->channels;
     plan.down = divided_up((size_t)shape->sizes[0], (size_t)plan.made);
     plan.across = divided_up((size_t)shape->sizes[1], (size_t)plan.made);
     const size_t columns = divided_up((size_t)shape->outputs, TILE_COLUMNS);
     const size_t weight_bytes = columns * column_weights(&plan) * sizeof(float);
-    if (!pays(&plan, weight_bytes)) return NULL;
+    const size_t taps_of_all = (size_t)shape->outputs * (size_t)shape->channels * (size_t)shape->window.kernel[0] *
+                               (size_t)shape->window.kernel[1];
+    if (!pays(&plan, weight_bytes) || !is_tame(weight, taps_of_all)) return NULL;
     for (plan.strips = 1; plan.strips < plan.down && bytes_of_tiles(&plan, plan.strips + 1) <= TILES_BYTES;)
         plan.strips++;
     const size_t rows = plan.strips * (size_t)plan.made;
@@ -108,7 +124,7 @@ Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const flo
 size_t winograd_scratch(const Winograd *it) { return it->gathered_bytes + it->tiles_bytes + it->made_bytes; }
 
 bool is_tame(const float *numbers, size_t count) {
-    static const uint32_t MAGNITUDE = 0x7fffffff, LARGE = 0x60000000; /* of 2^65 */
+    static const uint32_t MAGNITUDE = 0x7fffffff, LARGE = 0x48000000; /* of 2^17 */
     uint32_t is_wild = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;

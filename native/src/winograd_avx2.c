@@ -1,13 +1,9 @@
 /* The transforms of winograd.h, and the products between them. */
 #include "winograd_avx2.h"
 
-#include <immintrin.h>
-
 #include "kernels.h"
 #include "multiply_avx2.h"
 
-typedef __m256 floats;
-#define INLINE static inline __attribute__((always_inline))
 enum { SIDE = WINOGRAD_SIDE };
 
 /* a * x + y */

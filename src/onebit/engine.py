@@ -21,6 +21,7 @@ class Engine(Runnable):
 
     def __init__(self, model: Model, isa: str = "auto") -> None:
         super().__init__(model)
+        self._wanted_isa = isa
         self.isa = chosen_isa(isa)
         self._net, self._steps, self._native_steps = compile_net(model, self.isa)
         self._output_shape = model.values[model.graph.nodes[-1].name].shape
@@ -42,7 +43,7 @@ class Engine(Runnable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that nets can be copied, and sent to other processes: the model goes, and is made ready anew."""
-        return Engine, (self.model, self.isa)
+        return type(self), (self.model, self._wanted_isa)
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images, shape = checked_input(x, self.model), self._output_shape

@@ -42,7 +42,12 @@ def checked_input(x: Any, model: Model) -> Floats:
     if not isinstance(x, np.ndarray):
         raise UserError(f"the net takes a NumPy array of float32, not {type(x).__name__}")
     if x.dtype != np.float32:
-        raise UserError(f"the net takes a float32 array, not {x.dtype}: x.astype(numpy.float32) makes one")
+        how = (
+            "prepare images as net.model.preprocessing says"
+            if x.dtype == np.uint8
+            else "use x.astype(numpy.float32)"
+        )
+        raise UserError(f"the net takes a float32 array, not {x.dtype}: {how}")
     if x.ndim != 4 or x.shape[1:] != shape:
         wanted = f"(N, {', '.join(map(str, shape))})"
         raise UserError(f"the net takes images of shape {wanted}, not {x.shape}{_mending(x.shape, shape)}")
