@@ -253,15 +253,17 @@ def test_pools(isa, channels, ceil_mode):
 
 
 @each_isa
-def test_numbers_that_are_not_finite(isa):
+@pytest.mark.parametrize("channels", [9, 64, 192])
+def test_numbers_that_are_not_finite(isa, channels):
     """NaN is not >= 0: its bit is -1. It stays NaN through the float part of a net, and a relu."""
-    net = Chain(9, 3, 4).add("sign").bconv(9, 4)
+    net = Chain(channels, 3, 4).add("sign").bconv(channels, 4)
     model = sums_of(net).model()
     x = batch_for(model)
     x[0, :3, 0, 0] = [np.nan, np.inf, -np.inf]
-    x[0, 3, 0, 0] = -0.0
+    x[0, 3:5, 0, 0] = [-0.0, -np.nan]
+    x[1, -2:, 2, 3] = [1e-45, -1e-45]
     assert_same(model, x, isa)
-    net = Chain(9, 3, 4).add("relu").add("prelu", tensors={"slope": np.full(1, 0.5, np.float32)})
+    net = Chain(channels, 3, 4).add("relu").add("prelu", tensors={"slope": np.full(1, 0.5, np.float32)})
     net.add("clamp", low=None, high=1.0)
     found, expected = both(net.model(), x, isa)
     np.testing.assert_array_equal(found, expected)
