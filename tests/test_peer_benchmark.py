@@ -9,7 +9,7 @@ from torch import nn
 
 import onebit
 from benchmarks.peers import environments, report
-from benchmarks.peers.driving import Contestant
+from benchmarks.peers.driving import Contestant, Setting
 from benchmarks.peers.environments import python_of
 from benchmarks.peers.measuring import Effort, Result, compare, middle, run_once
 from benchmarks.peers.nets import Case, make_files
@@ -65,7 +65,8 @@ def test_the_twin_is_float_and_folded(files):
 
 def test_workers_run_in_turns_and_one_that_fails_is_a_row_with_a_reason(files, tmp_path):
     broken = Row("onebit", "broken", "same", "with_onebit:no_such_function")
-    run = run_once(files, 1, [JUDGE, broken, OURS], Effort(rounds=2, seconds=0.0), tmp_path, engine="reference")
+    setting = Setting(tmp_path, engine="reference")
+    run = run_once(files, 1, [JUDGE, broken, OURS], Effort(rounds=2, seconds=0.0), setting)
     assert "no_such_function" in run[broken].failure
     for row in (JUDGE, OURS):
         assert not run[row].failure
@@ -86,8 +87,14 @@ def test_workers_run_in_turns_and_one_that_fails_is_a_row_with_a_reason(files, t
     assert "failure" in figures[1]
 
 
+def test_instructions_can_be_limited(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(environments.LIMITS, "least", {"ONEBIT_ISA": "scalar"})
+    run = run_once(files, 1, [OURS], Effort(rounds=1, seconds=0.0), Setting(tmp_path, isa="least"))
+    assert run[OURS].way.startswith("native, scalar")
+
+
 def test_a_worker_that_dies_says_so(tmp_path):
-    with Contestant(OURS, tmp_path, tmp_path / "log") as contestant:
+    with Contestant(OURS, Setting(tmp_path), tmp_path / "log") as contestant:
         contestant.process.kill()
         contestant.process.wait()
         with pytest.raises(CannotRunError, match="ended with code -9"):

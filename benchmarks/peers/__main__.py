@@ -1,6 +1,7 @@
 """onebit beside PyTorch, ONNX Runtime, OpenVINO and Larq Compute Engine: one thread, one machine, in turns.
 
     python -m benchmarks.peers                                  # every table, five runs
+    python -m benchmarks.peers --isa avx2                       # as on a CPU without AVX-512
     python -m benchmarks.peers --quick --tables conv            # a look
     python -m benchmarks.peers --peers torch onebit --engine reference
 
@@ -19,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from . import report
-from .environments import DEFAULT_FOLDER
+from .driving import Setting
+from .environments import DEFAULT_FOLDER, LIMITS
 from .measuring import QUICK, Effort, run_once
 from .nets import TABLES, Case, make_files
 from .rows import PEERS, ROWS
@@ -39,6 +41,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one run of few rounds")
     parser.add_argument("--engine", help="of onebit, if not its own choice: reference, ...")
     parser.add_argument(
+        "--isa",
+        choices=list(LIMITS),
+        help="no more than this of the CPU's instructions: for torch, OpenVINO and onebit; others have no switch",
+    )
+    parser.add_argument(
         "--environments", type=Path, default=DEFAULT_FOLDER, help="folder of the peers' environments"
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the report")
@@ -57,6 +64,7 @@ def main() -> None:
         "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
         "commit": report.commit(),
         **report.machine(),
+        "of these": f"{arguments.isa} at most for torch, OpenVINO and onebit" if arguments.isa else "all",
         "versions": report.versions(tables),
         "effort": f"{runs} runs of {effort.rounds} rounds; {burst}; 1 thread",
     }
@@ -69,11 +77,10 @@ def main() -> None:
 
 def _measure(case: Case, arguments: argparse.Namespace, effort: Effort, runs: int) -> report.Table:
     rows = [row for row in ROWS if row.peer in arguments.peers]
+    setting = Setting(arguments.environments, arguments.engine, arguments.isa)
     with tempfile.TemporaryDirectory(prefix="onebit-peers-") as folder:
         files = make_files(case, Path(folder))
-        made = [
-            run_once(files, case.batch, rows, effort, arguments.environments, arguments.engine) for _ in range(runs)
-        ]
+        made = [run_once(files, case.batch, rows, effort, setting) for _ in range(runs)]
     return report.Table(case, made)
 
 

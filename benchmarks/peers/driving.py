@@ -8,7 +8,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .environments import ROOT, python_of, variables_of
 from .rows import Row
@@ -17,11 +17,24 @@ from .runner import CannotRunError
 PATIENCE = 900.0  # seconds for an answer: calibration of a large net takes a minute or two
 
 
+class Setting(NamedTuple):
+    """What is the same for all workers.
+
+    environments   folder of the peers' environments
+    engine         of onebit, if not its own choice
+    isa            the most that the CPU's instructions are used for, of `environments.LIMITS`; None: all of them
+    """
+
+    environments: Path
+    engine: str | None = None
+    isa: str | None = None
+
+
 class Contestant:
     """A worker process. Everything that goes wrong with it raises CannotRunError with a line that says why."""
 
-    def __init__(self, row: Row, environments: Path, log: Path) -> None:
-        python = python_of(row.environment, environments)
+    def __init__(self, row: Row, setting: Setting, log: Path) -> None:
+        python = python_of(row.environment, setting.environments)
         self.row, self.log = row, log
         with log.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603 our own words
@@ -31,7 +44,7 @@ class Contestant:
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
-                env=variables_of(row.environment),
+                env=variables_of(row.environment, setting.isa),
             )
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:

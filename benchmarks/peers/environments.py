@@ -31,6 +31,15 @@ DISTRIBUTIONS = (
 DEFAULT_FOLDER = Path("~/.cache/onebit/peers")
 _FAILED: dict[Path, str] = {}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# What keeps torch, OpenVINO and onebit to an instruction set. ONNX Runtime and Larq have no such switch.
+LIMITS = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ONEBIT_ISA": "avx2",
+    },
+}
 
 
 def python_of(environment: str | None, folder: Path) -> Path:
@@ -55,8 +64,8 @@ def python_of(environment: str | None, folder: Path) -> Path:
     return python
 
 
-def variables_of(environment: str | None) -> dict[str, str]:
-    """The environment variables of a worker: one thread, and our code on its path.
+def variables_of(environment: str | None, isa: str | None = None) -> dict[str, str]:
+    """The environment variables of a worker: one thread, our code on its path, and instructions of `isa` at most.
 
     The packages of onebit that read a file are pure Python; the peers' environments take them from the source.
     """
@@ -65,4 +74,5 @@ def variables_of(environment: str | None) -> dict[str, str]:
         path.append(str(ROOT / "src"))
     elif inherited := os.environ.get("PYTHONPATH"):
         path.append(inherited)
-    return {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": os.pathsep.join(path)}
+    limits = LIMITS[isa] if isa else {}
+    return {**os.environ, **dict.fromkeys(THREADS, "1"), **limits, "PYTHONPATH": os.pathsep.join(path)}

@@ -6,12 +6,11 @@ import statistics
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from .driving import Contestant
+from .driving import Contestant, Setting
 from .nets import Files
 from .rows import BASELINE, JUDGE, OURS, Row
 from .runner import CannotRunError, Floats
@@ -83,9 +82,7 @@ class Result:
 Run = dict[Row, Result]
 
 
-def run_once(
-    files: Files, batch: int, rows: list[Row], effort: Effort, environments: Path, engine: str | None = None
-) -> Run:
+def run_once(files: Files, batch: int, rows: list[Row], effort: Effort, setting: Setting) -> Run:
     """Measure the rows. Never more than one worker computes: each is asked only when the others have answered."""
     folder = files.same.parent
     results: Run = {row: Result() for row in rows}
@@ -101,11 +98,11 @@ def run_once(
                 "images": str(files.images),
                 "folder": str(folder),
                 "outputs": str(saved),
-                "engine": engine,
+                "engine": setting.engine,
             }
             _show(f"loading {row.name} ({row.net})")
             try:
-                contestant = stack.enter_context(Contestant(row, environments, folder / f"{rows.index(row)}.log"))
+                contestant = stack.enter_context(Contestant(row, setting, folder / f"{rows.index(row)}.log"))
                 reply = contestant.ask("load", **request)
             except CannotRunError as error:
                 results[row].failure = str(error)
