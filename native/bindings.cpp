@@ -5,9 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -35,6 +35,14 @@ struct Free {
     void operator()(void *memory) const { std::free(memory); }
 };
 using Workspace = std::unique_ptr<void, Free>;
+
+// Python handles signals (Ctrl-C) only when it is asked to; a large batch looks now and then.
+using Clock = std::chrono::steady_clock;
+constexpr auto BETWEEN_LOOKS = std::chrono::milliseconds(50);
+void look_for_signals() {
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals()) throw nb::python_error();
+}
 
 onebit_window window_of(Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups) {
     const auto [top, bottom, left, right] = padding;
@@ -130,9 +138,10 @@ public:
         check(onebit_add_bconv2d(net_.get(), input, &window, outputs, signs.data(), signs.size(), &output.given));
     }
     void conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
-                Array<float> weight, const Output &output) {
+                Array<float> weight, bool keeps_zeros, const Output &output) {
         const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
-        check(onebit_add_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
+        check(onebit_add_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), keeps_zeros,
+                                &output.given));
     }
     void pointwise(int32_t input, const Output &output) {
         check(onebit_add_pointwise(net_.get(), input, &output.given));
@@ -185,14 +194,21 @@ public:
             throw std::invalid_argument("images or outputs are of the wrong size");
         if (seconds.data() && seconds.size() != onebit_steps(net_.get()))
             throw std::invalid_argument("step_seconds is of the wrong size");
+        const onebit_layout layout = is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW;
+        const float *image = static_cast<const float *>(from.data());
+        float *output = static_cast<float *>(to.data());
         nb::gil_scoped_release release;
-        Workspace workspace = take_workspace();
-        const onebit_status status = onebit_run(net_.get(), workspace.get(), static_cast<const float *>(from.data()),
-                                                batch, is_nhwc ? ONEBIT_NHWC : ONEBIT_NCHW,
-                                                static_cast<float *>(to.data()), static_cast<double *>(seconds.data()));
-        const std::lock_guard<std::mutex> lock(mutex_);
-        free_.push_back(std::move(workspace));
-        if (status != ONEBIT_OK) throw std::runtime_error("the net could not be run");
+        const Borrowed workspace(*this);
+        auto last_look = Clock::now();
+        for (size_t i = 0; i < batch; i++, image += sizes_[0], output += sizes_[output_]) {
+            if (i > 0 && Clock::now() - last_look > BETWEEN_LOOKS) {
+                look_for_signals();
+                last_look = Clock::now();
+            }
+            if (onebit_run(net_.get(), workspace.get(), image, 1, layout, output,
+                           static_cast<double *>(seconds.data())))
+                throw std::runtime_error("the net could not be run");
+        }
     }
 
     size_t steps() const { return onebit_steps(net_.get()); }
@@ -207,17 +223,34 @@ private:
     Workspace new_workspace() {
         void *memory = nullptr;
         if (posix_memalign(&memory, 64, workspace_bytes())) throw std::bad_alloc();
-        std::memset(memory, 0, workspace_bytes());
         return Workspace(memory);
     }
-    // One that no run uses now: there are as many as runs that ever went on at one time.
-    Workspace take_workspace() {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (free_.empty()) return new_workspace();
-        Workspace workspace = std::move(free_.back());
-        free_.pop_back();
-        return workspace;
-    }
+    // A workspace that no other run uses now: there are as many as runs that ever went on at one time.
+    class Borrowed {
+    public:
+        explicit Borrowed(Net &net) : net_(net) {
+            std::unique_lock<std::mutex> lock(net_.mutex_);
+            if (!net_.free_.empty()) {
+                workspace_ = std::move(net_.free_.back());
+                net_.free_.pop_back();
+                return;
+            }
+            lock.unlock();
+            workspace_ = net_.new_workspace();
+        }
+        ~Borrowed() {
+            const std::lock_guard<std::mutex> lock(net_.mutex_);
+            net_.free_.push_back(std::move(workspace_));
+        }
+        Borrowed(const Borrowed &) = delete;
+        Borrowed &operator=(const Borrowed &) = delete;
+
+        void *get() const { return workspace_.get(); }
+
+    private:
+        Net &net_;
+        Workspace workspace_;
+    };
 
     std::unique_ptr<onebit_net, decltype(&onebit_net_free)> net_;
     std::vector<size_t> sizes_;
@@ -243,7 +276,7 @@ NB_MODULE(_native, m) {
         .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
              "outputs"_a, "signs"_a, "output"_a)
         .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
-             "outputs"_a, "weight"_a, "output"_a)
+             "outputs"_a, "weight"_a, "keeps_zeros"_a, "output"_a)
         .def("pointwise", &Net::pointwise, "input"_a, "output"_a)
         .def("pool", &Net::pool, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "pool"_a, "sizes"_a,
              "output"_a)

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -99,15 +100,21 @@ def test_counts_at_their_limit(isa, taps):
 
 
 @each_isa
-@pytest.mark.parametrize("taps", [65792, 65793])
+@pytest.mark.parametrize("taps", [65793, 65794])
 def test_levels_at_the_limit_of_exact_floats(isa, taps):
-    """255 * 65793 = 2^24 - 1 + ... : below 2^24 floats do the sums of levels, from there on whole numbers."""
+    """255 * 65793 = 2^24 - 1 is the largest sum of levels that floats add up; beyond, whole numbers do."""
     net = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255)
     net.bconv(taps, 3, taps=(1, 1), masks=False)
+    signs = np.ones((3, taps, 1, 1), np.int8)
+    signs[1] = -1
+    signs[2, ::2] = -1
+    net.nodes[-1].tensors["kernels"] = pack_kernels(signs)
     model = sums_of(net).model()
-    x = np.full((1, taps, 1, 1), 255, np.float32)
-    x[:, 1::2] = 254
-    assert_same(model, x, isa)
+    x = np.full((2, taps, 1, 1), 255, np.float32)
+    x[1, 0] = 254
+    found, expected = both(model, x, isa)
+    np.testing.assert_array_equal(found, expected)
+    assert found[0, :2].ravel().tolist() == [255 * taps, -255 * taps]
 
 
 @each_isa
@@ -393,6 +400,17 @@ def test_layouts_and_batches(isa):
         np.testing.assert_array_equal(engine(x[i : i + 1])[0], expected[i])
 
 
+def test_a_net_that_would_take_all_memory():
+    """A few kilobytes that describe values of gigabytes, all of them alive at once."""
+    net = Chain(1, 1 << 14, 1 << 14)
+    for i in range(9):
+        net.add("abs", f"v{i}", inputs=["input"])
+    for i in range(8):
+        net.add("add", inputs=[net.nodes[-1].name if i else "v0", f"v{i + 1}"])
+    with pytest.raises(UserError, match=r"needs 10\.7 GB of memory for one image"):
+        Engine(net.model())
+
+
 @pytest.mark.skipif("ONEBIT_TEST_NATIVE" in os.environ, reason="another build of the engine is tested")
 def test_what_is_installed_is_small():
     """Our own files, the engine included, take less than 3 MB."""
@@ -420,6 +438,13 @@ def test_several_threads_at_once(tmp_path):
     assert not wrong
 
 
+class TensorLike:
+    """What PyTorch's tensors have."""
+
+    def numpy(self):
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [
@@ -431,13 +456,46 @@ def test_several_threads_at_once(tmp_path):
         (np.zeros((), np.float32), r"not \(\)"),
         (np.zeros((1, 2, 6, 5)), r"float32 array, not float64: use x.astype\(numpy.float32\)"),
         (np.zeros((1, 2, 6, 5), np.uint8), "not uint8: prepare images as net.model.preprocessing says"),
-        ([[1.0]], "not list"),
+        (np.zeros((1, 2, 6, 5), np.complex64), "not complex64: give it real numbers"),
+        ([[1.0]], r"not a list: use numpy.asarray\(x, numpy.float32\)"),
+        (TensorLike(), r"not a TensorLike: use x.numpy\(\)"),
         (np.zeros((0, 2, 6, 5), np.float32), "batch is empty"),
     ],
 )
 def test_inputs_that_are_none(x, message):
     with pytest.raises(UserError, match=message):
         Engine(wire_models()[0])(x)
+
+
+def test_bytes_for_a_net_that_says_nothing_of_its_preprocessing():
+    net = Engine(Chain(2, 6, 5).add("relu").model())
+    with pytest.raises(UserError, match="not uint8: prepare images as those that it was trained on"):
+        net(np.zeros((1, 2, 6, 5), np.uint8))
+
+
+def test_a_large_batch_can_be_interrupted():
+    """As by Ctrl-C: the handler runs between two images, not after the last."""
+
+    class Interrupted(Exception):  # noqa: N818
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    model = sums_of(Chain(64, 40, 40).add("sign").bconv(64, 64, taps=(7, 7), padding=[3, 3, 3, 3])).model()
+    net, images = Engine(model, isa="scalar"), np.ones((200, 64, 40, 40), np.float32)  # seconds of work
+    outputs = np.full(images.shape, np.nan, np.float32)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupted):
+            net._net.run(images, False, outputs, None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert np.isfinite(outputs[0]).all()
+    assert np.isnan(outputs[-1]).all()
+    np.testing.assert_array_equal(net(images[:1]), outputs[:1])
 
 
 def test_copies_and_other_processes():

@@ -99,9 +99,12 @@ WRONG = {
     ),
     "without thresholds": lambda net: net.pointwise(0, bits_output(thresholds=None)),
     "convolution in groups": lambda net: net.conv2d(
-        0, **WINDOW | {"groups": 2, "outputs": 2}, weight=floats(2, 1, 3, 3),
+        0, **WINDOW | {"groups": 2, "outputs": 2}, weight=floats(2, 1, 3, 3), keeps_zeros=False,
         output=bits_output(),
-    ) or net.bconv2d(1, **WINDOW | {"groups": 2, "outputs": 2}, signs=SIGNS[:2, :1].copy(), output=bits_output()),
+    ),
+    "bits are wanted of a convolution": lambda net: net.bconv2d(
+        1, **WINDOW | {"groups": 2, "outputs": 2}, signs=SIGNS[:2, :1].copy(), output=bits_output()
+    ),
     "an unknown pool": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 3, (4, 5), an_output(2)),
     "7 places": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 0, (7, 5), an_output(2)),
     "no tap within": lambda net: net.pool(0, (1, 1), (1, 1), (1, 1), (1, 1, 1, 1), 0, (7, 8), an_output(2)),

@@ -66,9 +66,10 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
 /* signs: +1 or -1, (outputs, planes, kernel height, kernel width). The input is bits or levels. */
 onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
                                  const int8_t *signs, size_t n_signs, const onebit_output *output);
-/* weight: (outputs, planes, kernel height, kernel width). The input is floats. */
+/* weight: (outputs, planes, kernel height, kernel width). The input is floats. keeps_zeros: sums over zeros, and sums that
+   cancel, must be exactly 0, since bits are made of them; else they may be as small as rounding errors are. */
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                const float *weight, size_t n_weights, const onebit_output *output);
+                                const float *weight, size_t n_weights, int keeps_zeros, const onebit_output *output);
 /* The input's numbers (bits: -1 or +1) go straight to the output. */
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *output);
 

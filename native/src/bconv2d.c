@@ -14,6 +14,7 @@ typedef struct {
     Bconv2d conv; /* of one group */
     int32_t groups;
     Output output;
+    void *common;  /* to all groups */
     void **packed; /* of each group */
     Border *borders;
     size_t bits_bytes, prepared_bytes; /* of scratch: a group's bits (if there are groups), and what `prepare` makes */
@@ -66,7 +67,8 @@ static void run_bconv2d(const Step *step, const Run *run) {
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
     for (int32_t group = 0; group < it->groups; group++) {
-        Block block = {.packed = it->packed[group], .bits = bits, .prepared = run->scratch + it->bits_bytes};
+        Block block = {
+            .common = it->common, .packed = it->packed[group], .bits = bits, .prepared = run->scratch + it->bits_bytes};
         if (it->groups > 1) {
             take_group(bits, it->conv.planes * it->groups, group * it->conv.planes, &it->conv, taken);
             block.bits = taken;
@@ -84,7 +86,9 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
     const size_t signs_of_group = (size_t)it->conv.outputs * (size_t)it->conv.planes * taps_of(&it->conv);
     it->packed = net_alloc(net, (size_t)it->groups * sizeof *it->packed);
     it->borders = net_alloc(net, (size_t)it->groups * sizeof *it->borders);
-    if (!it->packed || !it->borders) return no_memory(net);
+    it->common = net_alloc(net, net->kernels->common_bytes(&it->conv));
+    if (!it->packed || !it->borders || !it->common) return no_memory(net);
+    net->kernels->put_common(&it->conv, it->common);
     for (int32_t group = 0; group < it->groups; group++) {
         const int8_t *group_signs = signs + (size_t)group * signs_of_group;
         it->packed[group] = net_alloc(net, net->kernels->packed_bytes(&it->conv));

@@ -1,7 +1,7 @@
 /* 1-bit convolution of bits: geometry, and the contract between its driver and the kernels.
 
-   The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). `pack` lays
-   the signs out once, when the net is made; `prepare` lays an image's bits out, once for each image, and `prepare_block` what
+   The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). When the net
+   is made, `put_common` writes down once what depends on the shape alone, and `pack` lays out the signs of each group; `prepare` lays an image's bits out, once for each image, and `prepare_block` what
    a block of pixels needs beside; `count` then makes, for a block, the number of places in which the window's bits and the
    kernel's differ. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away (see
    border.c). */
@@ -25,7 +25,7 @@ typedef struct {
 } Bconv2d;
 
 typedef struct {
-    const void *packed;
+    const void *common, *packed;
     const uint64_t *bits; /* of the image */
     void *prepared;
     int32_t first_channel, width; /* of the outputs; `width` is what block_width said */

@@ -244,12 +244,7 @@ static size_t byte_of(int32_t n, int32_t width) {
     return (size_t)(n - in_lane + (in_lane < lane / 2 ? 2 * in_lane : 2 * in_lane - lane + 1));
 }
 
-/* Packed: the offsets of runs, then weights, [block][nibble of the window][channel]. */
-static size_t offset_bytes(const Bconv2d *conv) { return round_up(n_offsets(conv) * sizeof(size_t), 64); }
-static uint8_t *weights_of(const Bconv2d *conv, const void *packed) {
-    return (uint8_t *)(uintptr_t)packed + offset_bytes(conv);
-}
-
+/* Packed: weights, [block][nibble of the window][channel]. */
 static size_t channels_packed(const Bconv2d *conv) {
     int32_t first = 0;
     while (first < conv->outputs) first += block_width_avx2(conv->outputs - first);
@@ -258,17 +253,16 @@ static size_t channels_packed(const Bconv2d *conv) {
 
 size_t packed_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
-    return offset_bytes(conv) + channels_packed(conv) * runs.count * runs.nibbles;
+    return channels_packed(conv) * runs.count * runs.nibbles;
 }
 
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const Runs runs = runs_of(conv);
     const size_t taps = taps_of(conv), planes = (size_t)conv->planes, nibbles = runs.count * runs.nibbles;
     int32_t width;
-    put_offsets(conv, packed);
     for (int32_t first = 0; first < conv->outputs; first += width) {
         width = block_width_avx2(conv->outputs - first);
-        uint8_t *block = weights_of(conv, packed) + (size_t)first * nibbles;
+        uint8_t *block = (uint8_t *)packed + (size_t)first * nibbles;
         for (int32_t n = 0; n < width && first + n < conv->outputs; n++)
             for (size_t plane = 0; plane < planes; plane++)
                 for (size_t tap = 0; tap < taps; tap++) {
@@ -282,12 +276,12 @@ void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
 void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     const Runs runs = runs_of(conv);
     const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
-    const uint8_t *weights = weights_of(conv, block->packed) + (size_t)block->first_channel * all_nibbles;
+    const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * all_nibbles;
     const size_t n_pairs = (block->pixels + 1) / 2;
     /* Large weights come from far: while wide tiles are counted, those of the next part are fetched, a share by each pair. */
     const bool are_far = all_nibbles * width > NEAR_BYTES;
     Tiles tiles = {.places = block->prepared,
-                   .offsets = (const size_t *)block->packed + block->first_pixel / 2 * runs.count,
+                   .offsets = (const size_t *)block->common + block->first_pixel / 2 * runs.count,
                    .n_pairs = n_pairs,
                    .fetched_by_pair = are_far ? round_up(NIBBLES_OF_PART * width / n_pairs, 64) : 0,
                    .runs = runs.count,

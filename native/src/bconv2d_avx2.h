@@ -57,9 +57,9 @@ void prepare_block_avx2(const Bconv2d *conv, const Block *block);
 void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 
 /* Prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it, and then for the
-   windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Where the
-   runs of each pair begin there, [pair][run], depends only on the shape; there are as many pairs as whole tiles have. */
+   windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Common to all
+   groups: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. */
 enum { MOST_PAIRS_OF_TILE = 8 };
-size_t n_offsets(const Bconv2d *conv);
-void put_offsets(const Bconv2d *conv, size_t *offsets);
+size_t common_bytes_avx2(const Bconv2d *conv);
+void put_common_avx2(const Bconv2d *conv, void *common);
 #endif

@@ -136,16 +136,18 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     const bool is_whole = image->kind == ONEBIT_LEVELS;
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
-    if (!status && image->kind == ONEBIT_FLOAT) it->winograd = new_winograd(net, &it->shape, weight, &it->output);
+    if (!status && image->kind == ONEBIT_FLOAT && !wanted->keeps_zeros)
+        it->winograd = new_winograd(net, &it->shape, weight);
     if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
         it->step.scratch_bytes = winograd_scratch(it->winograd);
     return status ? status : add_step(net, &it->step);
 }
 
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                const float *weight, size_t n_weights, const onebit_output *output) {
+                                const float *weight, size_t n_weights, int keeps_zeros, const onebit_output *output) {
     const Value *image = readable(net, input, FLOATS);
-    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
+    Convolution wanted = {
+        .input = input, .outputs = outputs, .window = window, .output = output, .keeps_zeros = keeps_zeros != 0};
     if (!image || check_convolution(net, &wanted, image, n_weights)) return ONEBIT_INVALID;
     return is_depthwise(&wanted, image) ? add_depthwise(net, &wanted, weight) : add_float_conv2d(net, &wanted, weight);
 }

@@ -9,6 +9,7 @@ typedef struct {
     int32_t input, outputs;
     const onebit_window *window;
     const onebit_output *output;
+    bool keeps_zeros; /* see onebit_add_conv2d */
     int32_t sizes[2];
 } Convolution;
 

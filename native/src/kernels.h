@@ -20,6 +20,8 @@ struct Kernels {
 
     /* 1-bit convolution: see bconv2d.h. */
     int32_t (*block_width)(int32_t channels);
+    size_t (*common_bytes)(const Bconv2d *conv);
+    void (*put_common)(const Bconv2d *conv, void *common);
     size_t (*packed_bytes)(const Bconv2d *conv);
     void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
     size_t (*prepared_bytes)(const Bconv2d *conv);

@@ -110,6 +110,8 @@ static void multiply_add(const float *x, const float *w, float *y, size_t count)
 const Kernels kernels_avx2 = {
     .name = "avx2",
     .block_width = block_width_avx2,
+    .common_bytes = common_bytes_avx2,
+    .put_common = put_common_avx2,
     .packed_bytes = packed_bytes_avx2,
     .pack = pack_avx2,
     .prepared_bytes = prepared_bytes_avx2,

@@ -14,6 +14,13 @@ static int count_ones(uint64_t word) {
 
 static int32_t block_width(int32_t channels) { return channels < 64 ? channels : 64; }
 
+static size_t common_bytes(const Bconv2d *conv) {
+    (void)conv;
+    return 0;
+}
+
+static void put_common(const Bconv2d *conv, void *common) { (void)conv, (void)common; }
+
 /* Packed: [output][tap][word]. */
 static size_t packed_bytes(const Bconv2d *conv) {
     return (size_t)conv->outputs * taps_of(conv) * words_of(conv->planes) * sizeof(uint64_t);
@@ -116,6 +123,8 @@ static void multiply_add(const float *x, const float *w, float *y, size_t count)
 const Kernels kernels_scalar = {
     .name = "scalar",
     .block_width = block_width,
+    .common_bytes = common_bytes,
+    .put_common = put_common,
     .packed_bytes = packed_bytes,
     .pack = pack,
     .prepared_bytes = prepared_bytes,

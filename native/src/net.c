@@ -53,9 +53,10 @@ onebit_status no_memory(onebit_net *net) {
 
 void *net_alloc(onebit_net *net, size_t bytes) {
     struct Allocation *block = NULL;
-    const size_t all = round_up(bytes, ALIGNMENT) + sizeof *block + ALIGNMENT; /* kernels may read a vector too far */
-    if (posix_memalign((void **)&block, ALIGNMENT, all)) return NULL;
-    memset(block, 0, all);
+    void *found = NULL;
+    if (posix_memalign(&found, ALIGNMENT, sizeof *block + bytes)) return NULL;
+    memset(found, 0, sizeof *block + bytes);
+    block = found;
     block->before = net->allocations;
     net->allocations = block;
     net->weight_bytes += bytes;
@@ -68,15 +69,13 @@ float *net_copy_floats(onebit_net *net, const float *from, size_t count) {
     return copy;
 }
 
-/* Room for one more in an array that grows by doubling. */
-static bool grow(void **array, size_t count, size_t *room, size_t size) {
-    if (count < *room) return true;
+/* An array with room for one more, which grows by doubling; NULL, and nothing has changed, if there is no memory left. */
+static void *grown(void *array, size_t count, size_t *room, size_t size) {
+    if (count < *room) return array;
     const size_t larger = *room ? 2 * *room : 64;
-    void *moved = realloc(*array, larger * size);
-    if (!moved) return false;
-    *array = moved;
-    *room = larger;
-    return true;
+    void *moved = realloc(array, larger * size);
+    if (moved) *room = larger;
+    return moved;
 }
 
 onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
@@ -89,7 +88,9 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
     if (pixels > MAX_NUMBERS || pixels * (size_t)channels > MAX_NUMBERS)
         return invalid(net, "a value has more than %zu numbers", MAX_NUMBERS);
     if (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
-    if (!grow((void **)&net->values, net->n_values, &net->values_room, sizeof *net->values)) return no_memory(net);
+    Value *values = grown(net->values, net->n_values, &net->values_room, sizeof *values);
+    if (!values) return no_memory(net);
+    net->values = values;
     const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * 4);
     net->values[net->n_values++] = (Value){kind, channels, height, width, offset, bytes, false};
     if (offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
@@ -121,7 +122,9 @@ Value *writable(onebit_net *net, int32_t index, int kinds) {
 
 onebit_status add_step(onebit_net *net, Step *step) {
     if (net->n_steps >= MAX_PARTS) return invalid(net, "no more steps can be added");
-    if (!grow((void **)&net->steps, net->n_steps, &net->steps_room, sizeof *net->steps)) return no_memory(net);
+    Step **steps = grown(net->steps, net->n_steps, &net->steps_room, sizeof *steps);
+    if (!steps) return no_memory(net);
+    net->steps = steps;
     net->steps[net->n_steps++] = step;
     for (; net->n_made; net->n_made--) net->values[net->made[net->n_made - 1]].is_written = true;
     if (step->scratch_bytes > net->scratch_bytes) net->scratch_bytes = step->scratch_bytes;
@@ -153,7 +156,7 @@ onebit_status onebit_net_finish(onebit_net *net, int32_t output) {
 }
 
 size_t onebit_workspace_bytes(const onebit_net *net) {
-    return round_up(net->value_bytes, ALIGNMENT) + round_up(net->scratch_bytes, ALIGNMENT) + ALIGNMENT;
+    return round_up(net->value_bytes, ALIGNMENT) + net->scratch_bytes;
 }
 
 size_t onebit_weight_bytes(const onebit_net *net) { return net->weight_bytes; }

@@ -6,6 +6,10 @@
 
 #include "onebit.h"
 
+/* Products of sizes that are checked here would not fit 32 bits; bits are written by bytes and read by words. */
+_Static_assert(sizeof(size_t) == 8, "the engine is for 64-bit machines");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the engine is for little-endian machines");
+
 enum { INPUT = 0 }; /* the number of the net's input */
 
 typedef struct {

@@ -111,6 +111,9 @@ static bool passes(const Output *output, float v, int32_t channel) {
     return (output->flips[channel] ? -v : v) >= output->thresholds[channel];
 }
 
+/* Sums are below 2^24; what a wrong plan lays over them is any float. */
+static int32_t whole(float v) { return v > -0x1p31f && v < 0x1p31f ? (int32_t)v : 0; }
+
 void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, int32_t from, int32_t to) {
     const size_t pixel = pixels->first + row;
     for (int32_t n = from; n < to; n++) {
@@ -121,7 +124,7 @@ void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, i
             v = pixels->offsets[row][n] - 2 * (float)pixels->counts[raw]; /* whole numbers below 2^24: exact */
         else
             v = pixels->floats ? pixels->floats[raw] : (float)pixels->sums[raw];
-        if (pixels->sum_numbers) pixels->sum_numbers[at] = pixels->sums ? pixels->sums[raw] : (int32_t)v;
+        if (pixels->sum_numbers) pixels->sum_numbers[at] = pixels->sums ? pixels->sums[raw] : whole(v);
         if (output->scale) v = output->scale[channel] * v + output->shift[channel];
         v = activated(v, output->first_slope, channel, output->first_clamps, output->first_low, output->first_high);
         if (pixels->residual) v += pixels->residual[at];

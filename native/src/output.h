@@ -4,7 +4,7 @@
 
 #include "net.h"
 
-/* An onebit_output that was checked, its tensors copied, with as many numbers as there are channels and then some. */
+/* An onebit_output that was checked, its tensors copied: of as many numbers as there are channels. */
 typedef struct {
     const float *scale, *shift; /* both or none */
     const float *first_slope, *second_slope;

@@ -121,11 +121,10 @@ static void put_signs(const float *numbers, size_t count, uint8_t *bits) {
     const floats zero = _mm256_setzero_ps();
     const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works on halves of vectors */
     for (size_t i = 0; i < count; i += 32) {
-        __m256i is_positive[4];
+        __m256i is_one[4];
         for (size_t k = 0; k < 4; k++)
-            is_positive[k] = _mm256_castps_si256(_mm256_cmp_ps(zero, _mm256_loadu_ps(numbers + i + 8 * k), _CMP_LE_OQ));
-        const __m256i low = _mm256_packs_epi32(is_positive[0], is_positive[1]),
-                      high = _mm256_packs_epi32(is_positive[2], is_positive[3]);
+            is_one[k] = _mm256_castps_si256(_mm256_cmp_ps(zero, _mm256_loadu_ps(numbers + i + 8 * k), _CMP_LE_OQ));
+        const __m256i low = _mm256_packs_epi32(is_one[0], is_one[1]), high = _mm256_packs_epi32(is_one[2], is_one[3]);
         const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), in_order);
         const int32_t mask = _mm256_movemask_epi8(bytes);
         memcpy(bits + i / 8, &mask, sizeof mask);

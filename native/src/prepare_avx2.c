@@ -87,9 +87,14 @@ size_t prepared_bytes_avx2(const Bconv2d *conv) {
     return places * sizeof(uint16_t) + row_nibbles(conv, &runs);
 }
 
-size_t n_offsets(const Bconv2d *conv) { return round_up(n_pairs_of(conv), MOST_PAIRS_OF_TILE) * runs_of(conv).count; }
+static size_t n_offsets(const Bconv2d *conv) {
+    return round_up(n_pairs_of(conv), MOST_PAIRS_OF_TILE) * runs_of(conv).count;
+}
 
-void put_offsets(const Bconv2d *conv, size_t *offsets) {
+size_t common_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
+
+void put_common_avx2(const Bconv2d *conv, void *common) {
+    size_t *offsets = common;
     const Runs runs = runs_of(conv);
     const onebit_window *window = &conv->window;
     const size_t row = row_places(conv, &runs), pairs = n_pairs_of(conv), all = n_offsets(conv);

@@ -86,18 +86,10 @@ static bool pays(const Winograd *it, size_t weight_bytes) {
            2 * products <= plain_products && weight_bytes <= MOST_WEIGHT && bytes_of_tiles(it, 1) <= MOST_TILES_BYTES;
 }
 
-/* Whether a sum of exactly 0, as background makes it, decides a bit: rounding would give it either sign. */
-static bool has_signs_at_0(const Output *output) {
-    if (output->bits_to < 0 || output->thresholds) return false;
-    for (int32_t n = 0; output->scale && n < output->channels; n++)
-        if (output->shift[n] != 0) return false;
-    return true;
-}
-
-Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight, const Output *output) {
+Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight) {
     const int32_t stride = shape->window.stride[0], taps = (shape->window.kernel[0] - 1) / stride + 1;
     Winograd plan = {.shape = *shape, .stride = stride, .taps = taps, .made = 7 - taps};
-    if (!net->kernels->transform_pixels || !suits(&plan) || has_signs_at_0(output)) return NULL;
+    if (!net->kernels->transform_pixels || !suits(&plan)) return NULL;
     plan.planes = (size_t)(stride * stride) * (size_t)shape->channels;
     plan.down = divided_up((size_t)shape->sizes[0], (size_t)plan.made);
     plan.across = divided_up((size_t)shape->sizes[1], (size_t)plan.made);
@@ -124,7 +116,7 @@ Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const flo
 size_t winograd_scratch(const Winograd *it) { return it->gathered_bytes + it->tiles_bytes + it->made_bytes; }
 
 bool is_tame(const float *numbers, size_t count) {
-    static const uint32_t MAGNITUDE = 0x7fffffff, LARGE = 0x48000000; /* of 2^17 */
+    static const uint32_t MAGNITUDE = 0x7fffffff, LARGE = 0x44000000; /* of 512 */
     uint32_t is_wild = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;

@@ -23,12 +23,13 @@ typedef struct {
     float *weight; /* [outputs / TILE_COLUMNS][place][plane][TILE_COLUMNS], the last columns 0 */
 } Winograd;
 
-/* NULL if it would not be faster here, if rounding errors of it would be seen, or if there is no memory left for it. */
-Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight, const Output *output);
+/* NULL if it would not be faster here, if weights are not tame, or if there is no memory left for it. */
+Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight);
 size_t winograd_scratch(const Winograd *it);
 
 /* Tiles mix pixels, so rounding errors are relative to the largest pixel of a tile, which need not be in the window; one
-   that is not finite would be seen in windows that don't hold it. Images with pixels of 2^17 and more go the plain way. */
+   that is not finite would be seen in windows that don't hold it. Images with pixels of 512 and more go the plain way: bytes
+   as floats still go this way, and what nets make of images is smaller. */
 bool is_tame(const float *numbers, size_t count);
 void run_winograd(const Winograd *it, const Run *run, const Output *output);
 #endif

@@ -74,19 +74,22 @@ static Area draw_bits(const Bconv2d *conv) {
 
 typedef struct {
     const Kernels *kernels;
-    Area packed, prepared, counts;
+    Area common, packed, prepared, counts;
 } Side;
 
 static Side new_side(const Kernels *kernels, const Bconv2d *conv, const int8_t *signs, const uint64_t *bits) {
-    Side side = {kernels, new_area(kernels->packed_bytes(conv), 64), new_area(kernels->prepared_bytes(conv), 2),
+    Side side = {kernels, new_area(kernels->common_bytes(conv), 8), new_area(kernels->packed_bytes(conv), 64),
+                 new_area(kernels->prepared_bytes(conv), 2),
                  new_area(BLOCK_PIXELS * MAX_BLOCK_WIDTH * sizeof(uint16_t), 64)};
     memset(side.packed.data, 0, kernels->packed_bytes(conv)); /* as net_alloc gives it */
+    kernels->put_common(conv, side.common.data);
     kernels->pack(conv, signs, side.packed.data);
     kernels->prepare(conv, bits, side.prepared.data);
     return side;
 }
 
 static const uint16_t *count(Side *side, const Bconv2d *conv, Block block) {
+    block.common = side->common.data;
     block.packed = side->packed.data;
     block.prepared = side->prepared.data;
     free_area(side->counts); /* exactly as many rows as a block may have, of this width */
@@ -97,6 +100,7 @@ static const uint16_t *count(Side *side, const Bconv2d *conv, Block block) {
 }
 
 static void free_side(Side side) {
+    free_area(side.common);
     free_area(side.packed);
     free_area(side.prepared);
     free_area(side.counts);

@@ -53,6 +53,7 @@ class Net:
         groups: int,
         outputs: int,
         weight: _Floats,
+        keeps_zeros: bool,
         output: Output,
     ) -> None: ...
     def pointwise(self, input: int, output: Output) -> None: ...

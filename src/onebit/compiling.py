@@ -10,7 +10,7 @@ import numpy as np
 
 from onebit.arena import Lifetime, place
 from onebit.errors import UserError
-from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse
+from onebit.fusing import LAYERS, MAKES_BITS, Activation, Step, Tail, at_most_of, fuse
 from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
@@ -27,6 +27,7 @@ UNARIES = ("sigmoid", "hardsigmoid", "hardswish", "silu", "tanh", "elu", "abs", 
 PADDINGS = ("zeros", "reflect", "replicate", "circular")
 
 MAX_WEIGHTS = 1 << 29  # numbers of one layer, once they are written out
+MAX_WORKSPACE = 1 << 33  # bytes for the values of one image
 
 
 class Compiled(NamedTuple):
@@ -59,6 +60,7 @@ def bytes_of(value: Value) -> int:
 class _Compiling:
     def __init__(self, model: Model, steps: list[Step], isa: str) -> None:
         self.values = model.values
+        self.makes_bits = any(node.op in MAKES_BITS for node in model.graph.nodes)
         self.net: Net = native().Net(isa)
         names = [INPUT, *(name for step in steps for name in step.makes)]
         self.number = {name: number for number, name in enumerate(names)}
@@ -67,6 +69,7 @@ class _Compiling:
             value = self.values[name]
             self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
         self.native_steps = [self._add(step) for step in steps]
+        check_memory(self.net.workspace_bytes)
         self.net.finish(self.number[model.graph.nodes[-1].name])
 
     def _add(self, step: Step) -> int:
@@ -79,6 +82,8 @@ class _Compiling:
             compile_step(self, step)
         except ValueError as error:
             raise UserError(f"the engine can't run {step.node.name!r}: {error}") from error
+        except MemoryError:
+            raise UserError(f"there is not enough memory for the weights of {step.node.name!r}") from None
         return self.net.steps - before
 
     def ends(self, step: Step) -> tuple[int, int]:
@@ -126,9 +131,13 @@ class _Compiling:
         self.convolve(step, float_weight(step.node))
 
     def convolve(self, step: Step, weight: Array) -> None:
-        contiguous, output = np.ascontiguousarray(weight), self.output(step)
-        shape = window(step.node, weight.shape)
-        self.net.conv2d(self.number[step.reads[0]], **shape, weight=contiguous, output=output)
+        self.net.conv2d(
+            self.number[step.reads[0]],
+            **window(step.node, weight.shape),
+            weight=np.ascontiguousarray(weight),
+            keeps_zeros=self.makes_bits and decides_at_0(step.tail),
+            output=self.output(step),
+        )
 
     def linear(self, step: Step) -> None:
         weight = float_weight(step.node)
@@ -204,6 +213,26 @@ _STEPS: dict[str, Callable[[_Compiling, Step], None]] = {
     **dict.fromkeys(BINARIES, _Compiling.binary),
     **dict.fromkeys(UNARIES, _Compiling.unary),
 }
+
+
+def decides_at_0(tail: Tail) -> bool:
+    """Whether a sum of exactly 0, as background makes it, comes to lie on a limit: rounding would decide its bit.
+
+    Behind a shift it is not 0 any more, and only thresholds of the same step can be where it is then. Without one
+    it may go on as 0 to a sign that comes later.
+    """
+    if tail.shift is None or not np.all(tail.shift):
+        return True
+    return tail.thresholds is not None and bool(np.any(tail.shift == tail.thresholds))
+
+
+def check_memory(workspace_bytes: int) -> None:
+    """A small file can describe values of any size."""
+    if workspace_bytes > MAX_WORKSPACE:
+        raise UserError(
+            f"the net needs {workspace_bytes / 1e9:.1f} GB of memory for one image; the engine gives it "
+            f"{MAX_WORKSPACE / 1e9:.1f} GB at most"
+        )
 
 
 def check_size(node: Node, weights: int) -> None:

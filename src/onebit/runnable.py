@@ -40,20 +40,25 @@ def checked_input(x: Any, model: Model) -> Floats:
     """The batch itself; raises UserError if it is not one for this net."""
     shape = model.graph.input_shape
     if not isinstance(x, np.ndarray):
-        raise UserError(f"the net takes a NumPy array of float32, not {type(x).__name__}")
+        how = "x.numpy()" if hasattr(x, "numpy") else "numpy.asarray(x, numpy.float32)"
+        raise UserError(f"the net takes a NumPy array of float32, not a {type(x).__name__}: use {how}")
     if x.dtype != np.float32:
-        how = (
-            "prepare images as net.model.preprocessing says"
-            if x.dtype == np.uint8
-            else "use x.astype(numpy.float32)"
-        )
-        raise UserError(f"the net takes a float32 array, not {x.dtype}: {how}")
+        raise UserError(f"the net takes a float32 array, not {x.dtype}: {_conversion(x.dtype, model)}")
     if x.ndim != 4 or x.shape[1:] != shape:
         wanted = f"(N, {', '.join(map(str, shape))})"
         raise UserError(f"the net takes images of shape {wanted}, not {x.shape}{_mending(x.shape, shape)}")
     if not len(x):
         raise UserError("the batch is empty: the net takes one image or more")
     return x
+
+
+def _conversion(dtype: np.dtype[Any], model: Model) -> str:
+    """What makes floats that the net knows of numbers of another type."""
+    if dtype == np.uint8 and model.preprocessing is not None:
+        return "prepare images as net.model.preprocessing says"
+    if dtype == np.uint8:
+        return "prepare images as those that it was trained on"
+    return "use x.astype(numpy.float32)" if dtype.kind in "fiub" else "give it real numbers"
 
 
 def _mending(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
