@@ -102,6 +102,9 @@ BETWEEN = {  # a convolution and the bits that are made of it
         "affine", tensors={"scale": np.ones(16, np.float32), "shift": np.full(16, 0.125, np.float32)}
     ).add("threshold", tensors={"thresholds": 0.125 * some_zeros(16), "at_most": pack_signs(net.floats(16))}),
     "a pool": lambda net: net.add("max_pool2d", kernel_size=[2, 2], stride=[1, 1]).add("sign"),
+    "another convolution": lambda net: (
+        net.add("relu").add("conv2d", tensors={"weight": net.floats(16, 16, 1, 1)}).add("sign")
+    ),
     "a slice": lambda net: net.add("slice", start=0, stop=16).add("sign"),
 }
 
@@ -119,12 +122,20 @@ def test_background_that_is_exactly_0(between):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_signs_behind_shifts_go_this_way():
-    net = net_of(16, 16, 3, 1, (30, 30), [1, 1, 1, 1])
-    assert np.all(net.nodes[0].tensors["bias"])
-    assert goes_this_way(
-        net.add("sign").bconv(16, 4).add("affine", tensors={"scale": np.ones(1, np.float32)}).model()
-    )
+SHIFTED = {
+    "a bias": lambda net: net.nodes[0].tensors.update(bias=net.floats(16)) or net,
+    "a pool and a norm": lambda net: net.add("max_pool2d", kernel_size=[2, 2], stride=[1, 1]).add(
+        "affine", tensors={"scale": net.floats(16), "shift": net.floats(16)}
+    ),
+}
+
+
+@pytest.mark.parametrize("shifted", SHIFTED.values(), ids=SHIFTED)
+def test_signs_behind_shifts_go_this_way(shifted):
+    net = Chain(16, 30, 30)
+    net.add("conv2d", tensors={"weight": net.floats(16, 16, 3, 3)}, padding=[1, 1, 1, 1])
+    net = shifted(net).add("sign").bconv(16, 4).add("affine", tensors={"scale": np.ones(1, np.float32)})
+    assert goes_this_way(net.model())
 
 
 def test_it_is_nearly_as_exact_as_the_plain_way():

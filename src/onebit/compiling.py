@@ -10,12 +10,13 @@ import numpy as np
 
 from onebit.arena import Lifetime, place
 from onebit.errors import UserError
-from onebit.fusing import LAYERS, MAKES_BITS, Activation, Step, Tail, at_most_of, fuse
+from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse
 from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
 from onebit.operations import default_attributes
 from onebit.weights import dense_kernels, float_weight, modulated_kernels
+from onebit.zeros import zeros_decide
 
 if TYPE_CHECKING:
     from onebit._native import Net
@@ -60,7 +61,7 @@ def bytes_of(value: Value) -> int:
 class _Compiling:
     def __init__(self, model: Model, steps: list[Step], isa: str) -> None:
         self.values = model.values
-        self.makes_bits = any(node.op in MAKES_BITS for node in model.graph.nodes)
+        self.zeros_decide = zeros_decide(model.graph.nodes)
         self.net: Net = native().Net(isa)
         names = [INPUT, *(name for step in steps for name in step.makes)]
         self.number = {name: number for number, name in enumerate(names)}
@@ -135,7 +136,7 @@ class _Compiling:
             self.number[step.reads[0]],
             **window(step.node, weight.shape),
             weight=np.ascontiguousarray(weight),
-            keeps_zeros=self.makes_bits and decides_at_0(step.tail),
+            keeps_zeros=step.node.name in self.zeros_decide,
             output=self.output(step),
         )
 
@@ -213,17 +214,6 @@ _STEPS: dict[str, Callable[[_Compiling, Step], None]] = {
     **dict.fromkeys(BINARIES, _Compiling.binary),
     **dict.fromkeys(UNARIES, _Compiling.unary),
 }
-
-
-def decides_at_0(tail: Tail) -> bool:
-    """Whether a sum of exactly 0, as background makes it, comes to lie on a limit: rounding would decide its bit.
-
-    Behind a shift it is not 0 any more, and only thresholds of the same step can be where it is then. Without one
-    it may go on as 0 to a sign that comes later.
-    """
-    if tail.shift is None or not np.all(tail.shift):
-        return True
-    return tail.thresholds is not None and bool(np.any(tail.shift == tail.thresholds))
 
 
 def check_memory(workspace_bytes: int) -> None:
