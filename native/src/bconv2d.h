@@ -1,10 +1,11 @@
 /* 1-bit convolution of bits: geometry, and the contract between its driver and the kernels.
 
-   The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). When the net
-   is made, `put_common` writes down once what depends on the shape alone, and `pack` lays out the signs of each group; `prepare` lays an image's bits out, once for each image, and `prepare_block` what
-   a block of pixels needs beside; `count` then makes, for a block, the number of places in which the window's bits and the
-   kernel's differ. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away (see
-   border.c). */
+   The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). When
+   the net is made, `put_common` writes down once what depends on the shape alone, and `pack` lays out the signs of
+   each group; `prepare` lays an image's bits out, once for each image, and `prepare_block` what a block of pixels
+   needs beside; `count` then makes, for a block, the number of places in which the window's bits and the kernel's
+   differ. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away
+   (see border.c). */
 #ifndef ONEBIT_BCONV2D_H
 #define ONEBIT_BCONV2D_H
 
