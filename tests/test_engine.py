@@ -102,19 +102,25 @@ def test_counts_at_their_limit(isa, taps):
 @each_isa
 @pytest.mark.parametrize("taps", [65793, 65794])
 def test_levels_at_the_limit_of_exact_floats(isa, taps):
-    """255 * 65793 = 2^24 - 1 is the largest sum of levels that floats add up; beyond, whole numbers do."""
-    net = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255)
-    net.bconv(taps, 3, taps=(1, 1), masks=False)
+    """255 * 65793 = 2^24 - 1 is the largest sum of levels that floats add up; beyond, whole numbers do.
+
+    Sums that differ by 1 lie on either side of whole thresholds: as floats they could not be told apart there.
+    """
     signs = np.ones((3, taps, 1, 1), np.int8)
-    signs[1] = -1
-    signs[2, ::2] = -1
+    signs[1:] = -1
+    signs[2, ::2] = 1
+    net = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255).bconv(taps, 3, taps=(1, 1), masks=False)
     net.nodes[-1].tensors["kernels"] = pack_kernels(signs)
-    model = sums_of(net).model()
-    x = np.full((2, taps, 1, 1), 255, np.float32)
+    limits = np.array([255 * taps - 1, 1 - 255 * taps, -1000], np.int32)
+    net.add("threshold", tensors={"thresholds": limits, "at_most": pack_signs(np.array([-1, 1, -1]))})
+    model = sums_of(net.bconv(3, 8, taps=(1, 1), masks=False)).model()
+    x = np.full((3, taps, 1, 1), 255, np.float32)
     x[1, 0] = 254
+    x[2, 0] = 253
     found, expected = both(model, x, isa)
     np.testing.assert_array_equal(found, expected)
-    assert found[0, :2].ravel().tolist() == [255 * taps, -255 * taps]
+    assert (found[0] == found[1]).all()
+    assert (found[1] != found[2]).any()
 
 
 @each_isa
