@@ -3,6 +3,7 @@
 python distributed_worker.py MODE RANK WORLD_SIZE RENDEZVOUS_FILE OUTPUT
 """
 
+import os
 import sys
 
 import torch
@@ -104,3 +105,4 @@ def main(mode, rank, world_size, rendezvous, output):
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])
+    os._exit(0)  # why: see onebit.commands.entry_point

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -120,3 +121,35 @@ def test_a_reader_that_has_had_enough_gets_no_message():
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+ENDS_BADLY = """
+import os, sys
+import onebit.commands
+class AtTheEnd:
+    def __del__(self, abort=os.abort):
+        abort()
+at_the_end = AtTheEnd()
+if sys.argv[1] == "raise":
+    onebit.commands.main = lambda: 1 / 0
+sys.exit(onebit.commands.entry_point())
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--version"], 0, "onebit "),
+        (["demo", "--epochs", "many"], 2, "invalid int value"),  # argparse leaves with SystemExit
+        (["train"], 2, "say what to train"),
+        (["raise"], 1, "ZeroDivisionError"),
+    ],
+)
+def test_under_torchrun_nothing_can_spoil_the_end(words, code, said):
+    """What happens while Python takes itself down, there a thread of gloo's, is left out; all else stays."""
+    for processes, expected in (("2", code), ("1", -signal.SIGABRT)):
+        environment = os.environ | {"WORLD_SIZE": processes, "RANK": "0"}
+        command = [sys.executable, "-c", ENDS_BADLY, *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == expected, done.stderr
+        assert said in done.stdout + done.stderr

@@ -1,5 +1,6 @@
 """Updates of a net without batch statistics, by one process or several: torchrun ... training_worker.py OUT"""
 
+import os
 import sys
 
 import torch
@@ -40,3 +41,4 @@ with Processes("cpu") as processes:
         losses.append(processes.sums(float(outcome.loss_s))[0] / processes.count)
     if processes.writes:
         save_file(net.state_dict() | {"losses": torch.tensor(losses)}, sys.argv[1])
+os._exit(0)  # why: see onebit.commands.entry_point

@@ -2,7 +2,7 @@
 
 import sys
 
-from onebit.commands import main
+from onebit.commands import entry_point
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry_point())

@@ -7,6 +7,7 @@ A command's module has HELP, EXAMPLES, `add_arguments(parser)` and `run(argument
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
 import importlib
 import os
@@ -57,6 +58,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = os.environ.get("RANK", "0")
     who = f"onebit {name}" if rank == "0" else f"onebit {name} (process {rank})"
     print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def entry_point() -> int:
+    """What a process of its own runs: `main`; under torchrun, it then ends before Python takes itself down.
+
+    Threads of torch's gloo outlive destroy_process_group where DDP has been used, and one that still wants the
+    interpreter then aborts a process whose work is done (pytorch/pytorch#190489).
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return main()
+    code = 1  # an error that nobody expected
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # the first to be registered is the last to be called
+    try:
+        code = main()
+    except SystemExit as stop:  # argparse's way
+        code = int(stop.code or 0)
     return code
 
 
