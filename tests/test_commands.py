@@ -124,7 +124,7 @@ def test_a_reader_that_has_had_enough_gets_no_message():
 
 
 ENDS_BADLY = """
-import os, sys
+import atexit, os, sys
 import onebit.commands
 class AtTheEnd:
     def __del__(self, abort=os.abort):
@@ -132,6 +132,8 @@ class AtTheEnd:
 at_the_end = AtTheEnd()
 if sys.argv[1] == "raise":
     onebit.commands.main = lambda: 1 / 0
+if sys.argv[1] == "speak":
+    onebit.commands.main = lambda: atexit.register(print, "last words") and 0
 sys.exit(onebit.commands.entry_point())
 """
 
@@ -143,12 +145,13 @@ sys.exit(onebit.commands.entry_point())
         (["demo", "--epochs", "many"], 2, "invalid int value"),  # argparse leaves with SystemExit
         (["train"], 2, "say what to train"),
         (["raise"], 1, "ZeroDivisionError"),
+        (["speak"], 0, "last words"),  # what libraries do at exit, such as to stop their processes, is still done
     ],
 )
 def test_under_torchrun_nothing_can_spoil_the_end(words, code, said):
     """What happens while Python takes itself down, there a thread of gloo's, is left out; all else stays."""
     for processes, expected in (("2", code), ("1", -signal.SIGABRT)):
-        environment = os.environ | {"WORLD_SIZE": processes, "RANK": "0"}
+        environment = os.environ | {"WORLD_SIZE": processes, "RANK": "0", "PYTHONUNBUFFERED": ""}
         command = [sys.executable, "-c", ENDS_BADLY, *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == expected, done.stderr

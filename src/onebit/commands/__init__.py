@@ -67,7 +67,7 @@ def entry_point() -> int:
     Threads of torch's gloo outlive destroy_process_group where DDP has been used, and one that still wants the
     interpreter then aborts a process whose work is done (pytorch/pytorch#190489).
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         return main()
     code = 1  # an error that nobody expected
 
