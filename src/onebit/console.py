@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
     from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 LINE_SECONDS = 30.0  # without a terminal, a line about progress comes no more often
 PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
