@@ -30,7 +30,7 @@ import torch
 from PIL import Image
 
 from onebit.data.catalog import load_data
-from onebit.data.decoding import Crop, decode
+from onebit.data.decoding import decode
 from onebit.data.keyed import Stream, shuffled
 from onebit.data.splits import ArraySplit, Batch, DataSet, Pass
 from onebit.training.evaluation import Feed
@@ -93,7 +93,7 @@ def make_images(root: Path, count: int) -> list[str]:
 
 def decode_all(paths: list[str]) -> int:
     """A worker of the bare decoder."""
-    return sum(int(decode(path, 224, Crop())[0, 0, 0]) >= 0 for path in paths)
+    return sum(int(decode(path, 224)[0, 0, 0]) >= 0 for path in paths)
 
 
 def folder(rounds: int) -> None:

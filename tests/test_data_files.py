@@ -14,11 +14,12 @@ from PIL import Image
 from data_files import CIFAR10_NAMES, cifar10_binary, cifar10_python, cifar100, image_folder
 from onebit.data import cifar
 from onebit.data.catalog import load_data
-from onebit.data.decoding import Crop, decode
+from onebit.data.decoding import decode
 from onebit.data.download import Archive, fetch
 from onebit.data.pickles import read_pickle
 from onebit.data.splits import Pass
 from onebit.errors import UserError
+from onebit.imagefiles import Crop
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4, 5])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import os
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebit.errors import UserError
 from onebit.graph import Array
-from onebit.modelfile import Model
+from onebit.imagefiles import mode_of, read_pixels, standardised
+from onebit.modelfile import Model, Preprocessing
 from onebit.weights import packed_state_dict
 
 Floats = NDArray[np.float32]
@@ -31,9 +33,30 @@ class Runnable:
         """Images (N, channels, height, width), float32, to the outputs of the net."""
         raise NotImplementedError
 
+    def prepare(self, *pictures: str | os.PathLike[str] | IO[bytes]) -> Floats:
+        """Image files (paths, or files that are open) as a batch for this net, by the preprocessing in its file."""
+        return np.stack([prepared(self.model, picture) for picture in pictures])
+
     def binary_state_dict(self) -> dict[str, Array]:
         """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
         return packed_state_dict(self.model)
+
+
+def prepared(model: Model, picture: str | os.PathLike[str] | IO[bytes]) -> Floats:
+    """One image (channels, height, width) for a model; raises BadImageError if the picture can't be read."""
+    mean, std, share = preprocessing_of(model)
+    return standardised(read_pixels(picture, model.graph.input_shape, share), mean, std)
+
+
+def preprocessing_of(model: Model) -> Preprocessing:
+    """How a picture becomes its input; raises UserError if the file does not say, or no image file can be that."""
+    if model.preprocessing is None:
+        raise UserError(
+            "the model file does not say how a picture becomes its input: export it with "
+            "preprocessing=onebit.Preprocessing(mean, std)"
+        )
+    mode_of(model.graph.input_shape[0])
+    return model.preprocessing
 
 
 def checked_input(x: Any, model: Model) -> Floats:

@@ -14,21 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from onebit.imagefiles import BadImageError, Crop, read_pixels
+
 RESIZE = 256 / 224  # the shorter side is resized to this many times the crop, as is usual for ImageNet
-# Of the ways in which Pillow says that a file is no whole image.
-BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
-
-
-class Crop(NamedTuple):
-    """Where in the resized image the square is, 0 to 1 (0.5: the middle), and whether it is mirrored."""
-
-    top: float = 0.5
-    left: float = 0.5
-    flip: bool = False
 
 
 class Item(NamedTuple):
@@ -48,20 +39,8 @@ class Decoded(NamedTuple):
 
 
 def decode(path: str, size: int, crop: Crop = Crop()) -> NDArray[np.uint8]:  # noqa: B008 a tuple is no trap
-    """A square of (3, size, size) from the image whose shorter side is resized to 8/7 of size.
-
-    Only the square is resized, straight from the image: what is cropped away costs nothing.
-    """
-    with Image.open(path) as file:
-        # Of a JPEG that is far too large a smaller version is decoded, still twice as large as needed.
-        file.draft("RGB", (2 * size, 2 * size))
-        image = file.convert("RGB")
-    side = min(image.size) / RESIZE
-    left, top = (image.width - side) * crop.left, (image.height - side) * crop.top
-    square = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
-    if crop.flip:
-        square = square.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+    """A square of (3, size, size) from the image whose shorter side is resized to 8/7 of size."""
+    return read_pixels(path, (3, size, size), 1 / RESIZE, crop)
 
 
 class Decoder:
@@ -88,8 +67,8 @@ class _Items(Dataset[tuple[NDArray[np.uint8] | None, tuple[str, str]]]):
     def __getitem__(self, item: Item) -> tuple[NDArray[np.uint8] | None, tuple[str, str]]:
         try:
             return decode(*item), (item.path, "")
-        except BROKEN as error:
-            return None, (item.path, " ".join(str(error).split()) or type(error).__name__)
+        except BadImageError as error:
+            return None, (item.path, str(error))
 
 
 class _Batches:

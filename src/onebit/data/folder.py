@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebit.errors import UserError
+from onebit.imagefiles import SUFFIXES
 
-SUFFIXES = {".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"}
 LAYOUT = "train/CLASS/*.JPEG to train and val/CLASS/*.JPEG to test"
 
 

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onebit.data.decoding import Crop, Decoder, Item
+from onebit.data.decoding import Decoder, Item
 from onebit.data.folder import Listing
 from onebit.data.keyed import Stream, draw
 from onebit.errors import UserError
+from onebit.imagefiles import Crop
 
 Rows = NDArray[np.int64]
 

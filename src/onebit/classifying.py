@@ -1,0 +1,153 @@
+"""Image files through a packed net: finding them, reading them ahead in threads, and what the net says of each."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from onebit.errors import UserError
+from onebit.imagefiles import SUFFIXES, BadImageError
+from onebit.modelfile import Model
+from onebit.reference import OPERATIONS
+from onebit.runnable import Floats, Runnable, prepared, preprocessing_of
+
+BATCH = 32
+STDIN = "-"
+
+
+class Found(NamedTuple):
+    """An image file; or a name behind which there is none, and why."""
+
+    name: str
+    content: bytes | None = None  # of an image that came through a pipe
+    problem: str = ""
+
+
+class Guess(NamedTuple):
+    """A class that the net sees in an image."""
+
+    label: str
+    number: int
+    probability: float
+
+
+class Outcome(NamedTuple):
+    """What came of one image: the best guesses, or what was wrong with it."""
+
+    name: str
+    guesses: list[Guess]
+    problem: str = ""
+
+
+def find_images(words: Sequence[str], piped: bytes = b"") -> list[Found]:
+    """The image files that are meant: files, folders with all in them, patterns, and '-' for what is piped."""
+    return [found for word in words for found in _found(word, piped)]
+
+
+def _found(word: str, piped: bytes) -> Iterator[Found]:
+    if word == STDIN:
+        yield from _piped(piped)
+        return
+    path = Path(word).expanduser()
+    if path.is_dir():
+        inside = _images_in(path)
+        yield from map(Found, inside)
+        if not inside:
+            yield Found(word, problem="no images in this folder")
+    elif path.exists():
+        yield Found(str(path))
+    elif glob.has_magic(word):  # a shell that finds nothing hands the pattern on; one may also be quoted
+        names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 a pattern may be absolute
+        yield from (found for name in names for found in _found(name, b""))
+        if not names:
+            yield Found(word, problem="no file is named so")
+    else:
+        yield Found(word, problem="no such file")
+
+
+def _images_in(folder: Path) -> list[str]:
+    """Of the folder and all folders in it, sorted; what is hidden is left out."""
+    found = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        names = [name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES]  # noqa: PTH122
+        found += [os.path.join(where, name) for name in sorted(names) if not name.startswith(".")]  # noqa: PTH118
+    return found
+
+
+def _piped(content: bytes) -> Iterator[Found]:
+    """An image; or names of files, a line each (or with NUL between them, as `find -print0` has it)."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)):
+            pass
+    except UnidentifiedImageError:
+        lines = content.split(b"\0" if b"\0" in content else b"\n")
+        names = [os.fsdecode(line.removesuffix(b"\r")) for line in lines if line.strip()]
+        is_text = all(name.isprintable() for name in names[:1])
+        # `find` names folders beside what is in them.
+        files = [name for name in names if is_text and not Path(name).is_dir()]
+        yield from (found for name in files for found in _found(name, b""))
+        if not names or not is_text:
+            yield Found("stdin", problem="neither an image nor names of files")
+    except Exception as error:  # noqa: BLE001 a damaged image has many ways to say so
+        yield Found("stdin", problem=str(error) or type(error).__name__)
+    else:
+        yield Found("stdin", content)
+
+
+def classify(net: Runnable, images: Sequence[Found], top: int) -> Iterator[Outcome]:
+    """The `top` best guesses for each image, in order; an image that can't be read has none.
+
+    While the net is at work on some images, threads read those that come next.
+    """
+    preprocessing_of(net.model)  # or there is nothing to do at all
+    parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    try:
+        coming = [pool.submit(_read, net.model, found) for found in parts[0]] if parts else []
+        for part, following in zip(parts, [*parts[1:], ()], strict=True):
+            read, coming = coming, [pool.submit(_read, net.model, found) for found in following]
+            yield from _outcomes(net, part, [each.result() for each in read], top)
+    finally:  # whoever has had enough does not wait for what was read in advance
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(model: Model, found: Found) -> Floats | str:
+    """The image for the net, or what is wrong with it."""
+    if found.problem:
+        return found.problem
+    try:
+        return prepared(model, found.name if found.content is None else io.BytesIO(found.content))
+    except BadImageError as error:
+        return str(error)
+
+
+def _outcomes(net: Runnable, part: Sequence[Found], read: Sequence[Floats | str], top: int) -> Iterator[Outcome]:
+    good = [image for image in read if not isinstance(image, str)]
+    answers = iter(guesses(net, np.stack(good), top) if good else ())
+    for found, image in zip(part, read, strict=True):
+        yield Outcome(found.name, [], image) if isinstance(image, str) else Outcome(found.name, next(answers))
+
+
+def guesses(net: Runnable, images: Floats, top: int) -> list[list[Guess]]:
+    """The best guesses for each image of a batch, the best first; of two that are equal, the first class."""
+    outputs = net(images)
+    if outputs.ndim != 2:
+        raise UserError(f"the net makes images of {outputs.shape[1:]}, not classes")
+    last = net.model.graph.nodes[-1]
+    shares = outputs if last.op == "softmax" else OPERATIONS["softmax"](last, outputs.astype(np.float64))
+    labels = net.model.classes or tuple(map(str, range(outputs.shape[1])))
+    best = np.argsort(-outputs, axis=1, kind="stable")[:, :top]
+    return [
+        [Guess(labels[number], int(number), float(row[number])) for number in chosen]
+        for row, chosen in zip(shares, best, strict=True)
+    ]

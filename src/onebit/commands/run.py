@@ -1,0 +1,105 @@
+"""`onebit run`: what a packed net sees in image files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from onebit.errors import UserError
+
+if TYPE_CHECKING:
+    from onebit.classifying import Found, Outcome
+
+HELP = "classify image files with a .onebit file, from bits, without PyTorch"
+EXAMPLES = """examples:
+  onebit run net.onebit photo.jpg                    the best three classes, with probabilities
+  onebit run net.onebit PHOTOS --top 1               every image in a folder and the folders in it
+  onebit run net.onebit 'PHOTOS/**/cat*.png' --json  a pattern; a JSON object a line, for a program to read
+  curl -s https://example.org/cat.jpg | onebit run net.onebit -
+  find PHOTOS -newer yesterday | onebit run net.onebit -
+"""
+LONGEST_NAME = 60  # columns; a name that is longer pushes its own line only
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("file", metavar="FILE", help="a .onebit file")
+    parser.add_argument(
+        "images",
+        metavar="IMAGE",
+        nargs="+",
+        help="files (PNG, JPEG, WebP, ...), folders, patterns; -: an image, or names of files, from stdin",
+    )
+    parser.add_argument("--top", type=int, default=3, metavar="K", help="classes to show (default: 3)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object a line, one for each image")
+    parser.add_argument("--quiet", action="store_true", help="no progress, and only the results")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Classify, print a line an image; 1 if some could not be read."""
+    from onebit.classifying import STDIN, classify, find_images
+    from onebit.console import Progress, say
+    from onebit.loading import load
+
+    if arguments.top < 1:
+        raise UserError(f"--top {arguments.top}: use at least 1")
+    net = load(arguments.file)
+    piped = b""
+    if STDIN in arguments.images:
+        if sys.stdin.isatty():
+            raise UserError("-: nothing is piped in; e.g. cat photo.jpg | onebit run net.onebit -")
+        piped = sys.stdin.buffer.read()
+    images = find_images(arguments.images, piped)
+    if all(found.problem for found in images):
+        raise UserError(f"{printable(images[0].name)}: {images[0].problem}")
+    _without_warnings()
+    line_of = as_json if arguments.json else _in_columns(images, net.model.classes or ())
+    bad = 0
+    with Progress("images", len(images), quiet=arguments.quiet) as progress:
+        for outcome in classify(net, images, arguments.top):
+            if outcome.problem:
+                bad += 1
+                progress.say(f"{printable(outcome.name)}: {outcome.problem}")
+            if arguments.json or not outcome.problem:
+                print(line_of(outcome), flush=sys.stdout.isatty())  # noqa: T201
+            progress.advance()
+    if bad:
+        say(f"onebit run: {bad} of {len(images)} images could not be read")
+    return int(bool(bad))
+
+
+def as_json(outcome: Outcome) -> str:
+    """An object for one image."""
+    if outcome.problem:
+        return json.dumps({"image": printable(outcome.name), "error": outcome.problem})
+    top = [{"class": label, "index": number, "probability": share} for label, number, share in outcome.guesses]
+    return json.dumps({"image": printable(outcome.name), "top": top})
+
+
+def _in_columns(images: Sequence[Found], classes: Sequence[str]) -> Callable[[Outcome], str]:
+    """What makes the line of an image: its name and its guesses, each below those of the others."""
+    name_width = min(LONGEST_NAME, max(len(printable(found.name)) for found in images))
+    label_width = max(map(len, classes), default=4)
+
+    def line_of(outcome: Outcome) -> str:
+        guessed = (f"{guess.label:<{label_width}} {100 * guess.probability:6.2f} %" for guess in outcome.guesses)
+        return "  ".join([f"{printable(outcome.name):<{name_width}}", *guessed])
+
+    return line_of
+
+
+def printable(name: str) -> str:
+    """A file's name that no terminal takes for more than a name, and that can always be written."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
+
+
+def _without_warnings() -> None:
+    """What Pillow would say of strange files, beside what we say of those that can't be read."""
+    from PIL import Image
+
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    warnings.filterwarnings("ignore", module="PIL")
