@@ -35,10 +35,12 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
     return files
 
 
-def kernel_grid(weight: Array) -> NDArray[np.uint8]:
-    """The pixels: kernels of +-1 (out, planes, kh, kw), the first of them, with grey lines between."""
-    weight = weight[:SHOWN, :SHOWN]
-    tiles = np.where(weight > 0, np.uint8(255), np.uint8(0)).repeat(TAP, axis=2).repeat(TAP, axis=3)
+def kernel_grid(weight: Array, shown: int = SHOWN, tap: int = TAP) -> NDArray[np.uint8]:
+    """The pixels: kernels (out, planes, kh, kw) from -1 (black) to +1, the first of them; grey lines between."""
+    weight = weight[:shown, :shown]
+    tiles = (
+        np.rint(127.5 * (weight.astype(np.float32) + 1)).astype(np.uint8).repeat(tap, axis=2).repeat(tap, axis=3)
+    )
     tiles = np.pad(tiles, ((0, 0), (0, 0), (1, 0), (1, 0)), constant_values=GREY)
     out, planes, height, width = tiles.shape
     grid = tiles.transpose(0, 2, 1, 3).reshape(out * height, planes * width)

@@ -18,8 +18,8 @@ from onebit.data.splits import DataSet, Pass, Rows
 from onebit.errors import NotFiniteError, UserError
 from onebit.training.config import Config
 from onebit.training.evaluation import Accuracy, Feed, evaluate, reestimate_norms
-from onebit.training.flips import flipped, sign_bits
 from onebit.training.interrupts import Interrupts
+from onebit.training.kernels import flipped, histograms, sign_bits
 from onebit.training.learner import Learner, Outcome
 from onebit.training.nets import (
     NetSpec,
@@ -162,6 +162,8 @@ class Loop:
         at, config = self.position, self.config
         if at.step == 0:
             self.signs = sign_bits(self.learner.net)
+        if at.total == 0:
+            self._log_kernels(epoch - 1)
         # Each stage draws anew: its epochs are counted on from those of the stages before.
         drawn = sum(earlier.epochs for earlier in self.stages[: at.stage]) + epoch
         order = shuffled(Stream.ORDER, config.seed, drawn, self.train_rows)
@@ -263,6 +265,7 @@ class Loop:
         if config.test_every and (epoch + 1) % config.test_every == 0:
             test = self._evaluate(net, self.data.test, self.test_rows)
             record |= {"test_top1": test.top1, "test_top5": test.top5, "test_loss": test.loss}
+        self._log_kernels(epoch)
         self._log("epoch", epoch, **record, training_seconds=at.training_seconds)
         at.epoch, at.step = epoch + 1, 0
         at.loss_s = at.loss_p = at.seconds = 0.0
@@ -284,6 +287,10 @@ class Loop:
         if self.processes.writes:
             self.folder.log(record)
         self.watcher.record(record)
+
+    def _log_kernels(self, epoch: int) -> None:
+        if self.signs:  # a float net has no kernels that become bits
+            self._log("kernels", epoch, layers=histograms(self.signs, self.learner.net))
 
     def _save(self, files: dict[str, bytes] | None = None) -> None:
         skipped = self.processes.union(self.data.skipped) if self.position.step == 0 else self.data.skipped

@@ -1,0 +1,61 @@
+"""`onebit report`: training runs as a page to look at."""
+
+from __future__ import annotations
+
+import argparse
+
+from onebit.errors import UserError
+
+HELP = "make one HTML file of training runs: curves, kernels, bit flips, what the net sees"
+EXAMPLES = """examples:
+  onebit report RUN                            writes RUN/report.html; open it in a browser
+  onebit report runs/a runs/b --out ab.html    two runs, compared
+  onebit report RUN --data-dir DATA            the test images are elsewhere than they were in training
+  onebit report RUN --images 0                 without test images: no confusion matrix, no feature maps
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="the folder of a run of `onebit train`")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="the file to write (default: report.html in RUN, or here)"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where the images are (default: where the run had them)")
+    parser.add_argument(
+        "--images", type=int, default=10_000, metavar="N", help="test images to look at, at most (default: 10000)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the file's name and what was left out as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Gather, write, and say where."""
+    import json
+    from pathlib import Path
+
+    from onebit.console import say
+    from onebit.report.gathering import gather
+    from onebit.report.writing import write_report
+
+    if arguments.images < 0:
+        raise UserError(f"--images {arguments.images}: use at least 0")
+    folders = [Path(run).expanduser() for run in arguments.runs]
+    out = Path(arguments.out).expanduser() if arguments.out else None
+    if out is None:
+        out = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+    if out.is_dir():
+        raise UserError(f"--out {out}: a folder; name a file in it")
+    runs = [
+        gather(folder, data_dir=arguments.data_dir, most_images=arguments.images, quiet=arguments.quiet)
+        for folder in folders
+    ]
+    size = write_report(out, runs)
+    if not arguments.quiet:
+        for each in runs:
+            for note in each.notes:
+                say(f"{each.name}: {note}")
+    notes = {each.name: each.notes for each in runs}
+    found = json.dumps({"file": str(out), "bytes": size, "notes": notes})
+    print(found if arguments.json else f"{out}: {size / 1e6:.1f} MB; open it in a browser")  # noqa: T201
+    return 0

@@ -1,0 +1,1 @@
+"""A training run as a page to look at: one HTML file that needs nothing else."""

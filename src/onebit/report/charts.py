@@ -1,0 +1,183 @@
+"""Charts as SVG text. Colours are the page's, so that they follow light and dark; numbers show when pointed at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 34  # margins, for ticks and labels
+COLOURS = 8  # of the page: classes c0, c1, ...
+MOST_DOTS = 400  # of a line; of more every n-th shows its number
+
+
+class Series(NamedTuple):
+    """A line of a chart."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: int = 0
+    dashed: bool = False
+
+
+def line_chart(title: str, series: Sequence[Series], y_label: str, *, legend: bool) -> str:
+    """Lines over the epochs."""
+    shown = [line for line in series if line.points]
+    xs = [x for line in shown for x, _ in line.points]
+    ys = [y for line in shown for _, y in line.points]
+    if not xs:
+        return ""
+    axes = Axes((min(xs), max(xs)), ticks(min(ys), max(ys)))
+    body = [axes.drawn("epoch", y_label), *(_line(line, axes) for line in shown)]
+    return figure(title, _svg("".join(body), title), _legend(shown) if legend else "")
+
+
+def bar_chart(title: str, counts: Sequence[float], reach: float, marks: Sequence[float], note: str) -> str:
+    """A histogram of numbers from -reach to reach, with dashed lines at the marks."""
+    top = max(counts) or 1
+    width, height = 240, 110
+    step = width / len(counts)
+    bars = "".join(
+        f'<rect class="bar" x="{n * step:.2f}" y="{(1 - count / top) * (height - 16):.1f}" '
+        f'width="{step:.2f}" height="{count / top * (height - 16):.1f}"><title>'
+        f"{_number(reach * (2 * n / len(counts) - 1))} a to {_number(reach * (2 * (n + 1) / len(counts) - 1))} a: "
+        f"{count:,.0f}</title></rect>"
+        for n, count in enumerate(counts)
+    )
+    lines = "".join(
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 16}"/>'
+        f'<text x="{x:.1f}" y="{height - 3}" text-anchor="middle">{"+" if mark > 0 else "-"}a</text>'
+        for mark in marks
+        for x in [(mark / reach + 1) / 2 * width]
+    )
+    return figure(title, _svg(bars + lines, title, width, height), f"<p>{escape(note)}</p>")
+
+
+def heat_map(
+    title: str,
+    rows: Sequence[Sequence[float]],
+    names: tuple[Sequence[str], Sequence[str]],
+    say: Callable[[float], str],
+    *,
+    written: bool = False,
+) -> str:
+    """A square for each number, the darker the larger; `names` of the rows and of the columns."""
+    top = max((max(row) for row in rows), default=0) or 1
+    side, left = 20, 8 * max(map(len, names[0]), default=0) + 6
+    high = 8 * max(map(len, names[1]), default=0) + 6
+    cells = "".join(_cell(left + x * side, high + y * side, side, number / top,
+                          f"{names[0][y]}, {names[1][x]}: {say(number)}", say(number) if written else "")
+                    for y, row in enumerate(rows) for x, number in enumerate(row))  # fmt: skip
+    labels = "".join(
+        f'<text x="{left - 4}" y="{high + y * side + 14}" text-anchor="end">{escape(name)}</text>'
+        for y, name in enumerate(names[0])
+    )
+    labels += "".join(
+        f'<text transform="translate({left + x * side + 14} {high - 4}) rotate(-90)">{escape(name)}</text>'
+        for x, name in enumerate(names[1])
+    )
+    width, height = left + side * len(names[1]) + 4, high + side * len(rows) + 4
+    drawn = _svg(cells + labels, title, width, height)
+    return figure(title, drawn.replace("<svg ", f'<svg style="max-width:{1.4 * width:.0f}px" ', 1))
+
+
+def _cell(x: float, y: float, side: int, share: float, said: str, written: str) -> str:
+    number = ""
+    if written:
+        kind = "on" if share > 0.5 else "off"
+        number = (
+            f'<text class="{kind}" x="{x + side / 2}" y="{y + 14}" text-anchor="middle">{escape(written)}</text>'
+        )
+    square = (
+        f'<rect class="heat" x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>'
+    )
+    return f"<g>{square}{number}<title>{escape(said)}</title></g>"
+
+
+def figure(title: str, content: str, below: str = "") -> str:
+    """A chart or a picture with its title."""
+    return f"<figure><figcaption>{escape(title)}</figcaption>{content}{below}</figure>"
+
+
+class Axes:
+    """Where numbers are in a chart."""
+
+    def __init__(self, x_range: tuple[float, float], y_ticks: Sequence[float]) -> None:
+        self.x_range, self.y_ticks = x_range, y_ticks
+        self.x_ticks = [tick for tick in ticks(*x_range, whole=True) if x_range[0] <= tick <= x_range[1]]
+
+    def x(self, number: float) -> float:
+        """Pixels from the left; what is at one place only is in the middle."""
+        first, last = self.x_range
+        share = (number - first) / (last - first) if last > first else 0.5
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def y(self, number: float) -> float:
+        """Pixels from the top."""
+        first, last = self.y_ticks[0], self.y_ticks[-1]
+        return HEIGHT - BOTTOM - (number - first) / (last - first) * (HEIGHT - TOP - BOTTOM)
+
+    def drawn(self, x_label: str, y_label: str) -> str:
+        """Grid, ticks and labels."""
+        rows = "".join(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{self.y(tick):.1f}" y2="{self.y(tick):.1f}"/>'
+            f'<text x="{LEFT - 5}" y="{self.y(tick) + 4:.1f}" text-anchor="end">{_number(tick)}</text>'
+            for tick in self.y_ticks
+        )
+        columns = "".join(
+            f'<text x="{self.x(tick):.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{_number(tick)}</text>'
+            for tick in self.x_ticks
+        )
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        labels = f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_label)}</text>'
+        place = f"translate(11 {(HEIGHT - BOTTOM + TOP) / 2}) rotate(-90)"
+        return rows + columns + labels + f'<text transform="{place}" text-anchor="middle">{escape(y_label)}</text>'
+
+
+def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Round numbers from at most `low` to at least `high`, about five steps."""
+    span = high - low or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / 5))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= span / 5 - 1e-12)
+    if whole:
+        step = max(1.0, round(step))
+    first = math.floor(low / step + 1e-9)
+    last = max(math.ceil(high / step - 1e-9), first + 1)
+    return [n * step for n in range(first, last + 1)]
+
+
+def _line(line: Series, axes: Axes) -> str:
+    places = [(axes.x(x), axes.y(y)) for x, y in line.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    colour, dash = _colour(line), ' stroke-dasharray="5 4"' if line.dashed else ""
+    every = -(-len(places) // MOST_DOTS)
+    radius = 2.5 if len(places) <= 60 else 4
+    faint = "" if len(places) <= 60 else ' fill-opacity="0"'  # there to be pointed at
+    dots = "".join(
+        f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"{faint}>'
+        f"<title>{escape(line.name)}, {_number(of_x)}: {of_y:.4g}</title></circle>"
+        for (x, y), (of_x, of_y) in list(zip(places, line.points, strict=True))[::every]
+    )
+    return f'<polyline class="{colour}" points="{path}"{dash}/>{dots}'
+
+
+def _colour(line: Series) -> str:
+    return f"c{line.colour % COLOURS}"
+
+
+def _legend(series: Sequence[Series]) -> str:
+    entries = "".join(
+        f'<li class="{_colour(line)}{" dashed" if line.dashed else ""}"><span>{escape(line.name)}</span></li>'
+        for line in series
+    )
+    return f'<ul class="legend">{entries}</ul>'
+
+
+def _svg(body: str, title: str, width: float = WIDTH, height: float = HEIGHT) -> str:
+    return f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">{body}</svg>'
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 1e-9 * max(1.0, abs(value)) else f"{value:.4g}"

@@ -1,0 +1,253 @@
+"""The parts of a page: what several runs have in common, and what there is to see of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from onebit.graph import Array
+from onebit.pictures import kernel_grid
+from onebit.report.charts import Series, bar_chart, figure, heat_map, line_chart
+from onebit.report.gathering import Gathered, Kernels, Pictured
+from onebit.report.images import picture, shares, strip
+from onebit.report.page import folded, grid, paragraph, part, section, table
+from onebit.training.kernels import REACH
+
+MOST_CLASSES = 20  # of a confusion matrix that is drawn; of a larger one the worst pairs are listed
+WORST_PAIRS = 15
+SHOWN_KERNELS = 16
+SHOWN_LAYERS = 6  # whose kernels are shown
+
+
+def overview(runs: Sequence[Gathered]) -> str:
+    """A table of the runs."""
+    headings = ("run", "net", "data", "epochs", "top-1", "top-5", "best held out", "bytes on disk",
+                "times smaller", "trained in")  # fmt: skip
+    return section("Results", table(headings, map(_row, runs), left=3), *map(_notes, runs))
+
+
+def _row(run: Gathered) -> tuple[str, ...]:
+    summary: dict[str, Any] = run.summary or {}
+    last = run.epochs[-1] if run.epochs else {}
+    seconds = summary.get("training_seconds", last.get("training_seconds"))
+    held = [record["held_out_top1"] for record in run.epochs if "held_out_top1" in record]
+    packed = run.packed
+    return (
+        run.name,
+        run.spec.summary(),
+        run.spec.data,
+        f"{len(run.epochs)} of {run.config.epochs}" if not summary else str(summary["epochs"]),
+        _percent(summary.get("test_top1", last.get("test_top1"))),
+        _percent(summary.get("test_top5", last.get("test_top5"))),
+        _percent(max(held, default=None)),
+        f"{packed.file_bytes:,}" if packed else "-",
+        f"{packed.file_compression:.1f}" if packed and packed.file_compression else "-",
+        f"{seconds:.0f} s" if seconds is not None else "-",
+    )
+
+
+def _percent(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f} %"
+
+
+def _notes(run: Gathered) -> str:
+    return "".join(paragraph(f"{run.name}: {note}") for note in run.notes)
+
+
+def curves(runs: Sequence[Gathered]) -> str:
+    """Loss, accuracy, flipped bits and the learning rate over the epochs, all runs in each chart."""
+    several = len(runs) > 1
+
+    def lines(key: str, word: str, *, factor: float = 1, dashed: bool = False, colour: int = 0) -> list[Series]:
+        return [
+            Series(
+                f"{run.name}, {word}" if several else word,
+                [(record["at"], factor * record[key]) for record in run.epochs if key in record],
+                number if several else colour,
+                dashed,
+            )
+            for number, run in enumerate(runs)
+        ]
+
+    accuracy = [
+        *lines("train_top1", "training", dashed=True),
+        *lines("held_out_top1", "held out", colour=1),
+        *lines("test_top1", "test", colour=2),
+    ]
+    losses = [*lines("loss_s", "training", dashed=True), *lines("held_out_loss", "held out", colour=1)]
+    of_matrices = _not_zero(lines("flipped_projections", "W", factor=100))
+    charts = (
+        line_chart("accuracy", accuracy, "top-1, %", legend=True),
+        line_chart("loss (cross entropy)", losses, "loss", legend=True),
+        line_chart("projection loss L_P", _not_zero(lines("loss_p", "L_P")), "L_P", legend=several),
+        line_chart("bits of kernels that an epoch turned", lines("flipped_kernels", "kernels", factor=100), "%", legend=several),
+        line_chart("bits of projection matrices that an epoch turned", of_matrices, "%", legend=several),
+        line_chart("learning rate", lines("lr", "lr"), "lr", legend=several),
+    )  # fmt: skip
+    keys = ("loss_s", "loss_p", "train_top1", "held_out_top1", "test_top1", "flipped_kernels", "lr")
+    return section(
+        "Training", grid(*charts), *(folded(f"{run.name}: numbers", _numbers(run, keys)) for run in runs)
+    )
+
+
+def _not_zero(series: list[Series]) -> list[Series]:
+    return [line for line in series if any(y for _, y in line.points)]
+
+
+def _numbers(run: Gathered, keys: Sequence[str]) -> str:
+    there = [key for key in keys if any(key in record for record in run.epochs)]
+    rows = [[str(r["at"]), *(f"{r[key]:.4g}" if key in r else "" for key in there)] for r in run.epochs]
+    return table(["epoch", *(key.replace("_", " ") for key in there)], rows, left=0) if rows else ""
+
+
+def details(run: Gathered) -> str:
+    """Everything about one run."""
+    return "".join((
+        part("What it sees", _samples(run), _confusion(run)),
+        part("Kernels, in units of a = mean |C|", _histograms(run), _over_epochs(run), _flips(run)),
+        part("Kernels as learned (left), and as bits (right)", _kernel_pictures(run.kernels)),
+        part("Feature maps before and after binarization", _maps(run)),
+        part("Layers", _layers(run)),
+        part("How it was trained", _config(run)),
+    ))  # fmt: skip
+
+
+def _samples(run: Gathered) -> str:
+    if run.seen is None or not run.pixels:
+        return ""
+    names = run.spec.class_names
+    at = {int(row): place for place, row in enumerate(run.seen.rows)}
+    shown = []
+    for row, pixels in run.pixels.items():
+        label, guess = int(run.seen.labels[at[row]]), int(run.seen.guessed[at[row]])
+        said = names[guess] if label == guess else f"{names[guess]}, not {names[label]}"
+        image = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0]
+        kind = "right" if label == guess else "wrong"
+        scale = max(1, round(64 / image.shape[0]))
+        shown.append(f'<div class="{kind}">{picture(image, said, scale=scale)}{escape(said)}</div>')
+    right = int((run.seen.labels == run.seen.guessed).sum())
+    told = f"{right} of {len(run.seen.labels)} test images right; some of them, and some that are wrong:"
+    return paragraph(told) + f'<div class="samples">{"".join(shown)}</div>'
+
+
+def _confusion(run: Gathered) -> str:
+    if run.seen is None:
+        return ""
+    names, count = run.spec.class_names, run.spec.num_classes
+    matrix = np.zeros((count, count), int)
+    np.add.at(matrix, (run.seen.labels, run.seen.guessed), 1)
+    if count <= MOST_CLASSES:
+        short = [name[:12] for name in names]
+        title = "confusion matrix: a row for what an image is, a column for what the net says"
+        return grid(
+            heat_map(title, matrix.tolist(), (short, short), lambda n: f"{n:.0f}", written=matrix.max() < 1000)
+        )
+    pairs = Counter({(i, j): int(matrix[i, j]) for i, j in zip(*np.nonzero(matrix), strict=True) if i != j})
+    rows = [(names[i], names[j], str(n)) for (i, j), n in pairs.most_common(WORST_PAIRS)]
+    return paragraph("Confused most often:") + table(("it is", "the net says", "images"), rows, left=2)
+
+
+def _histograms(run: Gathered) -> str:
+    charts = [
+        bar_chart(name, layer["counts"], REACH, _marks(layer), _scale_in_words(layer))
+        for name, layer in run.last_kernels.items()
+    ]
+    return grid(*charts, small=True)
+
+
+def _marks(layer: dict[str, Any]) -> list[float]:
+    """Where the bits are: at what they are multiplied with, if that is in reach."""
+    scale = layer["scale"]
+    at = scale / layer["a"] if scale and layer["a"] else 0
+    return [-at, at] if 0 < at < REACH else []
+
+
+def _scale_in_words(layer: dict[str, Any]) -> str:
+    scale = layer["scale"]
+    return f"mean |C| = {layer['a']:.3g}" + ("" if scale is None else f", bits stand for +-{scale:.3g}")
+
+
+def _over_epochs(run: Gathered) -> str:
+    """A picture a layer: a row for each epoch, the first at the top."""
+    if not run.last_kernels:
+        return ""
+    if len(run.kernel_records) < 2:
+        return paragraph("How the kernels were spread in earlier epochs was not kept by this run.")
+    charts = []
+    for name, last in run.last_kernels.items():
+        layers = [record["layers"][name] for record in run.kernel_records if name in record.get("layers", {})]
+        rows = np.array([layer["counts"] for layer in layers], float)
+        drawn = picture(shares(rows / rows.max(axis=1, keepdims=True)), f"{name}: {len(rows)} epochs")
+        drawn = drawn.replace("width:100%", f"width:100%;height:{max(60, min(160, 6 * len(rows)))}px")
+        lines = "".join(f'<i style="left:{50 + 50 * mark / REACH:.2f}%"></i>' for mark in _marks(last))
+        charts.append(figure(f"{name}, over epochs (downwards)", f'<div class="over">{drawn}{lines}</div>'))
+    return folded("over the epochs, layer by layer", grid(*charts, small=True), is_open=True)
+
+
+def _flips(run: Gathered) -> str:
+    later = run.kernel_records[1:]
+    if not later:
+        return ""
+    names = list(run.last_kernels)
+    every = -(-len(later) // 40)
+    later = later[::every]
+    rows = [[100 * record["layers"][name]["flipped"] for record in later] for name in names]
+    epochs = [str(record["at"]) for record in later]
+    return grid(heat_map("bits turned in an epoch, by layer, %", rows, (names, epochs), lambda n: f"{n:.2f} %"))
+
+
+def _kernel_pictures(kernels: Sequence[Kernels]) -> str:
+    chosen = {round(n * (len(kernels) - 1) / max(1, SHOWN_LAYERS - 1)) for n in range(SHOWN_LAYERS)}
+    figures = []
+    for at in sorted(chosen) if kernels else ():
+        layer, learned, used = kernels[at]
+        grids = [kernel_grid(_grey(learned), SHOWN_KERNELS, 3), kernel_grid(_grey(used), SHOWN_KERNELS, 3)]
+        both = np.concatenate([np.pad(g, ((0, 0), (0, 6)), constant_values=128) for g in grids], axis=1)
+        figures.append(figure(layer, picture(both[:, :-6], f"{layer}: kernels, learned and as bits")))
+    return grid(*figures)
+
+
+def _grey(weight: Array) -> Array:
+    """Numbers of -1 to 1: twice the mean size and more is black or white."""
+    return (
+        np.clip(weight / (2 * np.abs(weight).mean() + 1e-30), -1, 1)
+        if len(np.unique(weight)) > 2
+        else np.sign(weight)
+    )
+
+
+def _maps(run: Gathered) -> str:
+    return grid(*(figure(f"{each.layer}: its first channels", _rows_of_maps(each)) for each in run.pictured))
+
+
+def _rows_of_maps(each: Pictured) -> str:
+    rows = (
+        ("input", each.before),
+        ("input as 1 bit", each.signs),
+        ("output with the learned kernels", each.learned),
+        ("output with 1-bit kernels", each.one_bit),
+    )
+    return "".join(f"<p>{name}</p>{picture(strip(maps), f'{each.layer}: {name}')}" for name, maps in rows if maps)
+
+
+def _layers(run: Gathered) -> str:
+    if run.packed is None:
+        return ""
+    rows = [
+        (r.name, r.op, r.precision, " x ".join(map(str, r.shape)), f"{r.bits:,}" if r.bits else "",
+         f"{r.bytes:,}", f"{r.one_bit_macs + r.float_macs:,}")
+        for r in run.packed.rows if r.precision
+    ]  # fmt: skip
+    headings = ("layer", "operation", "bits", "makes", "1-bit weights", "bytes", "multiply-adds")
+    told = "".join(map(paragraph, run.packed.totals()))
+    return told + folded("layer by layer", table(headings, rows, left=4), is_open=True)
+
+
+def _config(run: Gathered) -> str:
+    given = run.config.model_dump(exclude_defaults=True)
+    rows = [(key.replace("_", " "), str(value)) for key, value in given.items() if key != "data_dir"]
+    return table(("key", "value"), rows, left=2)
