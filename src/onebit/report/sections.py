@@ -79,12 +79,13 @@ def curves(runs: Sequence[Gathered]) -> str:
         *lines("test_top1", "test", colour=2),
     ]
     losses = [*lines("loss_s", "training", dashed=True), *lines("held_out_loss", "held out", colour=1)]
+    of_kernels = lines("flipped_kernels", "kernels", factor=100)
     of_matrices = _not_zero(lines("flipped_projections", "W", factor=100))
     charts = (
         line_chart("accuracy", accuracy, "top-1, %", legend=True),
         line_chart("loss (cross entropy)", losses, "loss", legend=True),
         line_chart("projection loss L_P", _not_zero(lines("loss_p", "L_P")), "L_P", legend=several),
-        line_chart("bits of kernels that an epoch turned", lines("flipped_kernels", "kernels", factor=100), "%", legend=several),
+        line_chart("bits of kernels that an epoch turned", of_kernels, "%", legend=several),
         line_chart("bits of projection matrices that an epoch turned", of_matrices, "%", legend=several),
         line_chart("learning rate", lines("lr", "lr"), "lr", legend=several),
     )  # fmt: skip
