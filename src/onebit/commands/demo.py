@@ -1,162 +1,119 @@
-"""`onebit demo`: a 1-bit net and its float twin, trained side by side on real images."""
+"""`onebit demo`: what a 1-bit net costs and gives, on real images."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-import time
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from onebit.data.digits import Images, load_digits
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-    from torch import Tensor, nn
+    from onebit.demonstration import Outcome
 
-HELP = "train a small 1-bit net and its float twin on handwritten digits and compare them"
+HELP = "train a 1-bit net and its float twin, run both from files, compare: a table and a page to look at"
 EXAMPLES = """examples:
-  onebit demo                    both nets, in under a minute
-  onebit demo --projections 2    two projections from each kernel: half as many kernels, the same tensors
-  onebit demo --seed 1 --quiet   another start, and the table only
+  onebit demo                                    on handwritten digits that come with the package, in under 2 minutes
+  onebit demo --projections 2                    two projections from each kernel: half as many kernels, the same tensors
+  onebit demo --data cifar10 --data-dir DATA     on CIFAR-10, which is fetched into DATA if it is not there; half an hour
 """
-
-TENSOR_WIDTH = 16
-BATCH = 128
-
-
-class Outcome(NamedTuple):
-    """A row of the table."""
-
-    name: str
-    accuracy: float  # in percent
-    kernel_bits: int  # of the 3x3 convolutions behind the stem
-    seconds: float
+HEADINGS = (
+    "net", "test accuracy", "bytes on disk", "times smaller", "PyTorch, ms", "onebit, ms", "times faster",
+    "same class as PyTorch",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the training images (default: 20)")
+    parser.add_argument("--data", choices=("digits", "cifar10"), default="digits", help="(default: digits)")
+    parser.add_argument("--data-dir", metavar="DIR", help="the folder that holds CIFAR-10 ($ONEBIT_DATA)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images (default: 24; cifar10: 3)")
     parser.add_argument("--projections", type=int, default=1, metavar="J", help="projections J (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is random (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
+    parser.add_argument("-o", "--out", metavar="DIR", help="folder of all that is made (default: runs/demo)")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train both nets, print the table."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Table
-
-    if arguments.epochs < 1:
+    """Train all nets, measure, print the table, write the page."""
+    if arguments.epochs is not None and arguments.epochs < 1:
         raise UserError(f"--epochs {arguments.epochs}: use at least 1")
-    if arguments.projections < 1 or TENSOR_WIDTH % arguments.projections:
+    if arguments.projections < 1 or 16 % arguments.projections:
         raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
-    columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("epochs  loss {task.fields[loss]}"),
-        TimeElapsedColumn(),
-    )
-    train, test = load_digits()
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, disable=arguments.quiet or not errors.is_terminal) as progress:
-        rows = [
-            _train("float twin", "float", 1, train, test, arguments, progress),
-            _train("1-bit (PCNN-22)", "pcnn", arguments.projections, train, test, arguments, progress),
-        ]
 
-    twin, one_bit = rows
-    table = Table(
-        title=f"handwritten digits, 8 x 8 pixels: {len(train.labels)} to train, {len(test.labels)} to test"
-    )
-    for heading in ("net", "test accuracy", "bits of its 3x3 kernels", "trained in"):
-        table.add_column(heading, justify="left" if heading == "net" else "right")
-    for row in rows:
-        table.add_row(row.name, f"{row.accuracy:.1f} %", f"{row.kernel_bits:,}", f"{row.seconds:.0f} s")
-    Console().print(table)
-    Console(soft_wrap=True).print(
-        f"The 1-bit net: {one_bit.accuracy - twin.accuracy:+.1f} points against its float twin, "
-        f"{twin.kernel_bits / one_bit.kernel_bits:.0f} times fewer bits of kernels.\n"
-        f"(One test image is {100 / len(test.labels):.1f} points: "
-        f"a difference of one or two points is within chance.)"
-    )
+    from onebit.console import say
+    from onebit.demonstration import config_of, contestants, measure, train_all
+    from onebit.training.loop import Interrupted
+
+    data = arguments.data
+    out = Path(arguments.out or ("runs/demo" if data == "digits" else f"runs/demo-{data}")).expanduser()
+    shared = {"data_dir": arguments.data_dir, "epochs": arguments.epochs, "seed": arguments.seed}
+    shared = {key: value for key, value in shared.items() if value is not None}
+    chosen = contestants(data, arguments.projections)
+    configs = [config_of(each, data, shared) for each in chosen]
+    if not arguments.quiet:
+        say(f"training {len(chosen)} nets, {configs[0].epochs} epochs each, into {out}; Ctrl-C saves, the same command goes on")
+    try:
+        train_all(out, chosen, configs, quiet=arguments.quiet)
+    except Interrupted as stop:
+        say("stopped and saved; the same command goes on")
+        return 128 + stop.signal_number
+    rows = measure(out, chosen, configs, quiet=arguments.quiet)
+    page = _page(out, rows, arguments)
+    if arguments.json:
+        print(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))  # noqa: T201
+    else:
+        _tell(rows, data, page)
     return 0
 
 
-def _train(
-    name: str,
-    method: str,
-    projections: int,
-    train: Images,
-    test: Images,
-    arguments: argparse.Namespace,
-    progress: Progress,
-) -> Outcome:
-    import torch
-    import torch.nn.functional as F
-
-    import onebit
-
-    # Images of 8 x 8 pixels make small steps: a second thread gains little, and on a busy machine threads that
-    # wait for each other lose much.
-    torch.set_num_threads(1)
-    torch.manual_seed(arguments.seed)
-    images, labels = (torch.from_numpy(array) for array in train)
-    net = onebit.models.wrn22(TENSOR_WIDTH // projections, projections, method, in_channels=1)
-    groups = onebit.parameter_groups(net, lr=0.1, weight_decay=5e-4)
-    optimizer = torch.optim.SGD(groups, momentum=0.9, nesterov=True)
-    onebit.discrete_backprop(net, optimizer)
-    steps = arguments.epochs * (len(images) // BATCH)
-    peaks = [group["lr"] for group in groups]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps)
-
-    start = time.perf_counter()
-    bar = progress.add_task(name, total=arguments.epochs, loss="-")
-    for epoch in range(1, arguments.epochs + 1):
-        net.train()
-        for rows in torch.randperm(len(images)).split(BATCH):
-            if len(rows) < BATCH:
-                continue
-            loss = F.cross_entropy(net(_shifted(images[rows])), labels[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-        progress.update(bar, advance=1, loss=f"{loss.item():.3f}")
-        if progress.disable and not arguments.quiet and (epoch == 1 or epoch % 5 == 0):  # no terminal
-            print(f"{name}: epoch {epoch} of {arguments.epochs}, loss {loss.item():.3f}", file=sys.stderr)  # noqa: T201
-    return Outcome(
-        name, _accuracy(net, *map(torch.from_numpy, test)), _kernel_bits(net), time.perf_counter() - start
+def cells(row: Outcome) -> tuple[str, ...]:
+    """A row of the table for people."""
+    return (
+        row.name,
+        f"{row.top1:.1f} %",
+        f"{row.bytes:,}",
+        f"{row.times_smaller:.1f}",
+        f"{row.torch_ms:.3f}",
+        f"{row.engine_ms:.3f}",
+        f"{row.times_faster:.1f}",
+        f"{100 * row.same_class / row.test_images:.1f} %",
     )
 
 
-def _shifted(images: Tensor) -> Tensor:
-    """Each image moved by up to a pixel: the same digit, written elsewhere."""
-    import torch
-    import torch.nn.functional as F
-
-    side = images.shape[-1]
-    padded = F.pad(images, (1, 1, 1, 1), value=float(images.min()))  # the paper's white
-    shifts = torch.randint(0, 3, (len(images), 2)).tolist()
-    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(padded, shifts, strict=True)])
+def remarks(rows: list[Outcome]) -> list[str]:
+    """What the table means, and what it does not say."""
+    return [
+        f"accuracy: of {rows[0].test_images:,} test images, run from the files by the engine; one image is "
+        f"{100 / rows[0].test_images:.1g} points, and a difference of a point or two is within chance",
+        "ms: one image at a time, one core, medians in turns; times faster: onebit, than PyTorch with the float twin",
+    ]
 
 
-def _accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:
-    import torch
+def _tell(rows: list[Outcome], data: str, page: Path) -> None:
+    from onebit.console import print_table
 
-    net.eval()
-    with torch.inference_mode():
-        return float(100 * (net(images).argmax(dim=1) == labels).float().mean())
+    print_table(_title(data), HEADINGS, map(cells, rows))
+    lines = [*remarks(rows), f"the page to look at: {page}", "",
+             "go on:",
+             f"  onebit inspect {rows[-1].run}/net.onebit      what is in the file",
+             f"  onebit bench {rows[-1].run}/net.onebit        layer by layer, beside other programs"]  # fmt: skip
+    print("\n".join(lines))  # noqa: T201
 
 
-def _kernel_bits(net: nn.Module) -> int:
-    """One bit for each entry of C and W, 32 for each float; the stem aside, which stays in float."""
-    import onebit
+def _title(data: str) -> str:
+    return {"digits": "WRN-22 on handwritten digits, 8 x 8 pixels", "cifar10": "WRN-22 on CIFAR-10"}[data]
 
-    layers = [module for module in net.modules() if isinstance(module, onebit.ProjectionConv2d)]
-    if layers:
-        return sum(layer.C.numel() + layer.W.numel() for layer in layers)
-    kernels = {name: p for name, p in net.named_parameters() if p.ndim == 4 and p.shape[-1] == 3}
-    return sum(32 * p.numel() for name, p in kernels.items() if not name.startswith("stem"))
+
+def _page(out: Path, rows: list[Outcome], arguments: argparse.Namespace) -> Path:
+    from onebit.report.gathering import gather
+    from onebit.report.page import paragraph, section, table
+    from onebit.report.writing import write_report
+
+    runs = [gather(Path(row.run), data_dir=arguments.data_dir, quiet=arguments.quiet) for row in rows]
+    lead = section("In short", table(HEADINGS, map(cells, rows)), *map(paragraph, remarks(rows)))
+    write_report(out / "report.html", runs, lead, f"onebit demo: {_title(arguments.data)}")
+    return out / "report.html"

@@ -20,9 +20,9 @@ def write_report(out: Path, runs: Sequence[Gathered], lead: str = "", title: str
     if len(told) == 1:
         parts.append(section(f"{told[0].name}: {told[0].spec.summary()}", details(told[0])))
     else:
+        first = next((run for run in told if run.last_kernels), told[0])  # the first with something 1-bit to show
         parts += [
-            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=number == 0, kind="run")
-            for number, run in enumerate(told)
+            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=run is first, kind="run") for run in told
         ]
     content = page(title, parts).encode()
     if not out.parent.is_dir():

@@ -21,17 +21,20 @@ from onebit.training.runfolder import RunFolder
 from onebit.training.watching import LiveDisplay, PlainLines, TensorBoard, Watcher, Watchers
 
 
-def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def train(
+    config: Config, out: Path, *, resume: bool = False, quiet: bool = False, watcher: Watcher | None = None
+) -> dict[str, Any]:
     """Train as the config says, in the folder `out`; return the summary.
 
-    With `resume`, go on from the folder's last checkpoint, if it has one.
+    With `resume`, go on from the folder's last checkpoint, if it has one. A `watcher` shows the run to people in
+    place of the usual display.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = RunFolder(out)
     try:
         with Processes(config.device) as processes:
-            return _run(config, folder, processes, resume=resume, quiet=quiet)
+            return _run(config, folder, processes, watcher, resume=resume, quiet=quiet)
     except torch.OutOfMemoryError as error:
         raise WorkError(f"out of memory: {str(error).splitlines()[0]}; a smaller --batch-size would do") from error
     except RuntimeError as error:
@@ -42,7 +45,9 @@ def train(config: Config, out: Path, *, resume: bool = False, quiet: bool = Fals
         folder.close()
 
 
-def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: bool, quiet: bool) -> dict[str, Any]:
+def _run(
+    config: Config, folder: RunFolder, processes: Processes, watcher: Watcher | None, *, resume: bool, quiet: bool
+) -> dict[str, Any]:
     if not resume and folder.has_checkpoint() and not (processes.restarts and _is_of(folder, config)):
         raise UserError(f"{folder.path}: holds a run already: --resume to go on with it, or another --out")
     if resume and not folder.has_checkpoint() and folder.has_weights():
@@ -60,11 +65,11 @@ def _run(config: Config, folder: RunFolder, processes: Processes, *, resume: boo
         )
     if found:
         loop.resume()
-    watcher = _watcher(config, folder, processes, loop.position.total, quiet)
+    watchers = _watchers(config, folder, processes, watcher, loop.position.total, quiet)
     try:
-        return loop.run(watcher)
+        return loop.run(watchers)
     finally:
-        watcher.close()
+        watchers.close()
 
 
 def _is_of(folder: RunFolder, config: Config) -> bool:
@@ -109,11 +114,13 @@ def data_of(config: Config) -> DataSet:
     )
 
 
-def _watcher(config: Config, folder: RunFolder, processes: Processes, step: int, quiet: bool) -> Watchers:
+def _watchers(
+    config: Config, folder: RunFolder, processes: Processes, given: Watcher | None, step: int, quiet: bool
+) -> Watchers:
     if not processes.writes:
         return Watchers()
-    watchers: list[Watcher] = []
-    if not quiet:
+    watchers: list[Watcher] = [] if given is None else [given]
+    if not (watchers or quiet):
         watchers.append(LiveDisplay() if sys.stderr.isatty() else PlainLines())
     if config.tensorboard:
         watchers.append(TensorBoard(folder.path / "tensorboard", step))

@@ -1,0 +1,176 @@
+"""What a 1-bit net costs and gives, measured: a net in float and with bits, trained, stored and run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from onebit.console import Progress
+from onebit.data.splits import DataSet
+from onebit.errors import UserError
+from onebit.loading import load
+from onebit.peers.runner import Bursts, Runner, burst, fastest, times_faster
+from onebit.peers.torch_net import ways
+from onebit.runnable import Floats, Runnable
+from onebit.training.config import Config
+from onebit.training.evaluation import Feed
+from onebit.training.exports import export_trained
+from onebit.training.nets import build_trained, read_weights
+from onebit.training.recipes import checked, resolve
+from onebit.training.runfolder import RunFolder
+from onebit.training.session import changed_keys, data_of, train
+
+EPOCHS = {"digits": 24, "cifar10": 3}
+# Behind a batch norm the size of a kernel does not matter, only how fast its signs move: 1-bit nets like it fast.
+KERNEL_RATE = {"digits": 1.0, "cifar10": 0.1}
+ROUNDS, BURST_SECONDS, MOST_CALLS = 15, 0.02, 200  # of the timing
+BATCH = 250
+
+
+class Contestant(NamedTuple):
+    """One of the nets."""
+
+    name: str
+    folder: str
+    keys: dict[str, Any]  # of its config
+
+
+class Outcome(NamedTuple):
+    """A row of the table. Times are of one image at a time on one core, medians, in milliseconds."""
+
+    name: str
+    run: str
+    top1: float  # of the test images, by the engine, in percent
+    test_images: int
+    bytes: int
+    times_smaller: float  # than the float twin's file
+    torch_ms: float
+    engine_ms: float
+    times_faster: float  # the engine, than PyTorch with the float twin
+    same_class: int  # test images in which engine and PyTorch see the same
+
+
+def contestants(data: str, projections: int) -> list[Contestant]:
+    """The float twin first."""
+    one_bit = {"projections": projections, "width": 16 // projections, "lr": KERNEL_RATE[data]}
+    return [
+        Contestant("float twin", "float", {"method": "float"}),
+        Contestant("1-bit kernels (W1A32)", "w1a32", one_bit),
+        Contestant("1-bit kernels and inputs (W1A1)", "w1a1", one_bit | {"activation_bits": 1}),
+    ]
+
+
+def config_of(contestant: Contestant, data: str, shared: dict[str, Any]) -> Config:
+    """The config of a net's run: the recipe of its data, and what all nets share."""
+    return resolve(f"{data}-pcnn22", "paper", {"sched": "cosine", "epochs": EPOCHS[data]} | shared | contestant.keys)
+
+
+def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config], *, quiet: bool) -> None:
+    """Train what is not trained yet; a run that was interrupted goes on."""
+    for contestant, config in zip(chosen, configs, strict=True):
+        folder = RunFolder(out / contestant.folder)
+        if folder.has_checkpoint() and changed_keys(checked(folder.stored_config()), config):
+            raise UserError(f"{folder.path}: holds another run: use another --out, or remove it")
+    for contestant, config in zip(chosen, configs, strict=True):
+        train(config, out / contestant.folder, resume=True, watcher=_Bar(contestant.name, quiet=quiet))
+
+
+class _Bar:
+    """A `Watcher`: a bar for the whole run."""
+
+    def __init__(self, name: str, *, quiet: bool) -> None:
+        self.name, self.quiet = name, quiet
+        self.bar: Progress | None = None
+        self.steps = self.done = 0
+
+    def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:  # noqa: ARG002
+        """See `Watcher`."""
+        self.steps, self.done = steps, epoch * steps
+        self.bar = Progress(f"training: {self.name}", epochs * steps, quiet=self.quiet).__enter__()
+        self.bar.advance(self.done)
+
+    def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:  # noqa: ARG002
+        """See `Watcher`."""
+        if self.bar is not None:
+            self.bar.advance(epoch * self.steps + step - self.done)
+            self.done = epoch * self.steps + step
+
+    def record(self, record: dict[str, Any]) -> None:
+        """See `Watcher`."""
+
+    def close(self) -> None:
+        """See `Watcher`."""
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+
+
+class _Ready(NamedTuple):
+    """A trained net in all its forms."""
+
+    file: Path
+    packed: Runnable
+    trained: nn.Module
+    images: Floats
+    labels: np.ndarray[Any, Any]
+
+
+def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config], *, quiet: bool) -> list[Outcome]:
+    """Export every net, and compare accuracy, bytes, time and classes on the test images."""
+    data = data_of(configs[0])
+    nets = [_ready(out / contestant.folder, data) for contestant in chosen]
+    own, torchs = _times(nets, quiet=quiet)
+    rows = []
+    for at, (contestant, net) in enumerate(zip(chosen, nets, strict=True)):
+        found = np.concatenate([net.packed(part) for part in _parts(net.images)])
+        with torch.inference_mode():
+            expected = np.concatenate([net.trained(torch.from_numpy(part)).numpy() for part in _parts(net.images)])
+        rows.append(
+            Outcome(
+                name=contestant.name,
+                run=str(out / contestant.folder),
+                top1=100 * float((found.argmax(1) == net.labels).mean()),
+                test_images=len(net.labels),
+                bytes=net.file.stat().st_size,
+                times_smaller=nets[0].file.stat().st_size / net.file.stat().st_size,
+                torch_ms=1e3 * float(np.median(np.concatenate(torchs[at]))),
+                engine_ms=1e3 * float(np.median(np.concatenate(own[at]))),
+                times_faster=times_faster(own[at], torchs[0]),
+                same_class=int((found.argmax(1) == expected.argmax(1)).sum()),
+            )
+        )
+    return rows
+
+
+def _ready(run: Path, data: DataSet) -> _Ready:
+    weights = read_weights(run)
+    net = build_trained(weights).eval()
+    export_trained(weights.spec, net, run / "net.onebit")
+    feed = Feed(weights.spec.mean, weights.spec.deviation, torch.device("cpu"))
+    rows = np.arange(len(data.test.labels))
+    batches = [feed(batch) for batch in data.test.batches(_parts(rows))]
+    images, labels = (torch.cat(parts).numpy() for parts in zip(*batches, strict=True))
+    return _Ready(run / "net.onebit", load(run / "net.onebit"), net, images, labels)
+
+
+def _parts(rows: Any) -> list[Any]:
+    return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+
+
+def _times(nets: Sequence[_Ready], *, quiet: bool) -> tuple[list[Bursts], list[Bursts]]:
+    """Seconds of calls with one image: of the engine and of PyTorch in its fastest way, for each net, in turns."""
+    image = nets[0].images[:1]
+    runners = [Runner(net.packed) for net in nets]
+    runners += [fastest(ways(net.packed.model, image), image)[1] for net in nets]
+    inputs = [runner.enter(image) for runner in runners]
+    bursts: list[Bursts] = [[] for _ in runners]
+    with Progress("timing", ROUNDS, quiet=quiet) as progress:
+        for _ in range(ROUNDS):
+            for runner, x, taken in zip(runners, inputs, bursts, strict=True):
+                taken.append(burst(runner.run, x, BURST_SECONDS, MOST_CALLS))
+            progress.advance()
+    return bursts[: len(nets)], bursts[len(nets) :]

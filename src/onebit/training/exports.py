@@ -1,0 +1,46 @@
+"""The net of a run as a .onebit file, with all that the run knows about its images and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from onebit.data.decoding import RESIZE
+from onebit.exporting.exporter import export
+from onebit.modelfile import Preprocessing
+from onebit.summary import Summary
+from onebit.training.nets import NetSpec
+
+
+def export_trained(
+    spec: NetSpec,
+    net: nn.Module,
+    file: Path,
+    *,
+    activation_bits: int | None = None,
+    calibration: Iterable[Tensor] | None = None,
+    float_bits: int = 32,
+) -> Summary:
+    """Write the file; see `onebit.export` for the options."""
+    described = spec.summary()
+    if activation_bits:
+        described = described.replace("A32", f"A{activation_bits}")
+    return export(
+        net,
+        file,
+        torch.zeros(1, *spec.image_shape),
+        activation_bits=activation_bits,
+        calibration=calibration,
+        float_bits=float_bits,
+        preprocessing=Preprocessing(spec.mean, spec.deviation, crop_of(spec)),
+        class_names=spec.class_names,
+        description=f"{described}, {spec.data}",
+    )
+
+
+def crop_of(spec: NetSpec) -> float:
+    """The part of a picture that training took for testing: see `onebit.data.decoding`."""
+    return 1 / RESIZE if spec.data in {"imagefolder", "imagenet"} else 1.0
