@@ -212,6 +212,10 @@ public:
     }
 
     size_t steps() const { return onebit_steps(net_.get()); }
+    std::tuple<const char *, const char *> step_kernel(size_t step) const {
+        if (step >= steps()) throw std::out_of_range("there is no such step");
+        return {onebit_step_kernel(net_.get(), step), onebit_step_isa(net_.get(), step)};
+    }
     size_t workspace_bytes() const { return onebit_workspace_bytes(net_.get()); }
     size_t weight_bytes() const { return onebit_weight_bytes(net_.get()); }
 
@@ -291,6 +295,7 @@ NB_MODULE(_native, m) {
         .def("finish", &Net::finish, "output"_a)
         .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a, "step_seconds"_a.none())
         .def_prop_ro("steps", &Net::steps)
+        .def("step_kernel", &Net::step_kernel, "step"_a)
         .def_prop_ro("workspace_bytes", &Net::workspace_bytes)
         .def_prop_ro("weight_bytes", &Net::weight_bytes);
 }

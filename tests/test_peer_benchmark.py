@@ -11,12 +11,13 @@ import onebit
 from benchmarks.peers import environments, report
 from benchmarks.peers.driving import Contestant, Setting
 from benchmarks.peers.environments import python_of
-from benchmarks.peers.measuring import Effort, Result, compare, middle, run_once
+from benchmarks.peers.measuring import Effort, Result, middle, run_once
 from benchmarks.peers.nets import Case, make_files
 from benchmarks.peers.rows import BASELINE, JUDGE, OURS, ROWS, Row
 from benchmarks.peers.runner import CannotRunError
-from benchmarks.peers.with_torch import Interpreter
 from onebit.modelfile import read_model
+from onebit.peers.agreement import compare
+from onebit.peers.torch_net import Interpreter
 from onebit.reference import Reference
 
 
@@ -143,7 +144,7 @@ def test_onnx_model_is_the_same_net(files, net):
     pytest.importorskip("onnx", reason="onnx lives in the peers' environments")
     from onnx.reference import ReferenceEvaluator
 
-    from benchmarks.peers.onnx_file import onnx_model
+    from onebit.peers.onnx_net import onnx_model
 
     model = read_model(getattr(files, net))
     session = ReferenceEvaluator(onnx_model(model, 1))

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onebit.peers.agreement import Agreement, compare
+from onebit.peers.runner import times_faster
+
 from .driving import Contestant, Setting
 from .nets import Files
 from .rows import BASELINE, JUDGE, OURS, Row
@@ -29,25 +32,7 @@ class Effort(NamedTuple):
     most: int = 400
 
 
-CLOSE = 1e-4  # of the largest output
 QUICK = Effort(rounds=5, seconds=0.05, most=100)
-
-
-class Agreement(NamedTuple):
-    """Of outputs with those of torch for the same net.
-
-    difference    the largest, over the largest output
-    images        how many there are
-    close         how many of them differ by less than `CLOSE`
-    same_argmax   share of outputs (of pixels, if images come out) whose largest channel is the same
-    border_only   they differ, but not inside of images
-    """
-
-    difference: float
-    images: int
-    close: int
-    same_argmax: float
-    border_only: bool
 
 
 @dataclass
@@ -72,8 +57,7 @@ class Result:
 
     def times_faster(self, other: Result) -> float:
         """The median over rounds of the ratio within a round: a slow moment falls on both rows."""
-        pairs = zip(self.bursts, other.bursts, strict=True)
-        return statistics.median(statistics.median(theirs) / statistics.median(own) for own, theirs in pairs)
+        return times_faster(self.bursts, other.bursts)
 
     def _calls(self) -> list[float]:
         return [taken for burst in self.bursts for taken in burst]
@@ -132,18 +116,6 @@ def _judge(results: Run, outputs: dict[Row, Floats]) -> None:
                 results[row].agreement = compare(found, outputs[judge])
             except ValueError as error:
                 results[row] = Result(failure=str(error))
-
-
-def compare(found: Floats, expected: Floats) -> Agreement:
-    """How two outputs of the same net agree."""
-    if found.shape != expected.shape:
-        raise ValueError(f"outputs of shape {found.shape}, not {expected.shape}")
-    error = np.abs(found - expected) / np.abs(expected).max()
-    same = float((found.argmax(axis=1) == expected.argmax(axis=1)).mean())
-    close = int((error.reshape(len(error), -1).max(axis=1) < CLOSE).sum())
-    inside = error[:, :, 1:-1, 1:-1] if error.ndim == 4 else error
-    border_only = bool(inside.max() < CLOSE <= error.max())
-    return Agreement(float(error.max()), len(error), close, same, border_only)
 
 
 def middle(runs: list[Run]) -> Run:

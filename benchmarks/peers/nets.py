@@ -12,9 +12,8 @@ from torch import nn
 
 import onebit
 from onebit.modelfile import read_model, write_model
-
-from .runner import Floats
-from .twin import float_twin
+from onebit.peers.agreement import draw_images
+from onebit.peers.twin import float_twin
 
 LEAST_IMAGES = 8  # by which outputs are compared
 
@@ -75,17 +74,6 @@ def make_files(case: Case, folder: Path) -> Files:
     write_model(float_twin(read_model(files.same)), files.twin)
     np.save(files.images, images)
     return files
-
-
-def draw_images(count: int, shape: tuple[int, int, int], seed: int = 0) -> Floats:
-    """Large patches under some noise. Of noise alone a net makes nearly the same outputs for every image."""
-    generator = np.random.default_rng(seed)
-    channels, height, width = shape
-    patches = generator.standard_normal((count, channels, 4, 4), np.float32)
-    rows, columns = (np.arange(side) * 4 // side for side in (height, width))
-    noise = generator.standard_normal((count, *shape), np.float32)
-    images: Floats = patches[:, :, rows][:, :, :, columns] + np.float32(0.3) * noise
-    return images
 
 
 @torch.no_grad()

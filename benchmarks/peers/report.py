@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onebit.peers.agreement import CLOSE
+
 from .environments import ROOT
-from .measuring import CLOSE, Result, Run, middle
+from .measuring import Result, Run, middle
 from .nets import Case
 from .rows import BASELINE, JUDGE, OURS, Row
 

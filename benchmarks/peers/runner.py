@@ -1,19 +1,16 @@
-"""What a peer has to offer, so that it can be timed."""
+"""What a worker is asked to do; and, by its side, what it has to offer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from onebit.peers.runner import CannotRunError, Runner, Ways
+from onebit.runnable import Floats
 
-Floats = NDArray[np.float32]
-
-
-class CannotRunError(Exception):
-    """Why a row has no figures."""
+__all__ = ["INT8_FILES", "CannotRunError", "Floats", "Job", "Runner", "Ways"]
+# What the quantiser of ONNX Runtime leaves in the folder of a case, for OpenVINO, too: by what they have in 8 bits.
+INT8_FILES = {"convolutions only": "int8-convolutions.onnx", "every operation": "int8-all.onnx"}
 
 
 class Job(NamedTuple):
@@ -30,26 +27,3 @@ class Job(NamedTuple):
     images: Floats
     folder: Path
     engine: str | None = None
-
-
-def _unchanged(x: Any) -> Any:
-    return x
-
-
-class Runner(NamedTuple):
-    """A net, ready. Only `run` is timed: layouts that a peer prefers are made before and undone after.
-
-    run     of what `enter` made, one batch
-    enter   images (batch, channels, height, width) as the peer wants them
-    leave   what `run` made, as an array with the channels in second place
-    note    what else is to be said of it
-    """
-
-    run: Callable[[Any], Any]
-    enter: Callable[[Floats], Any] = _unchanged
-    leave: Callable[[Any], Floats] = _unchanged
-    note: str = ""
-
-
-# The ways in which a peer can run a job, by name; the worker takes the fastest. Making one may be slow, or fail.
-Ways = dict[str, Callable[[], Runner]]

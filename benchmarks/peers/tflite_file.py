@@ -14,9 +14,9 @@ import numpy as np
 
 from onebit.graph import INPUT, Array, Node
 from onebit.modelfile import Model
+from onebit.peers.twin import directed, weight_of
 
 from .tflite_writer import TfliteWriter
-from .twin import directed, weight_of
 
 _SAME, _VALID = 0, 1
 _WORD = 32  # bits

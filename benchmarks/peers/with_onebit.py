@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import onebit
+from onebit.peers import onebit_net
 
-from .runner import Floats, Job, Runner, Ways
+from .runner import Job, Ways
 
 
 def packed(job: Job) -> Ways:
@@ -17,12 +16,4 @@ def packed(job: Job) -> Ways:
 
     net = onebit.load(job.file, **options)
     name = f"{net.info()['engine']}, {net.info()['isa']}"
-    return {
-        f"{name}, channels first": lambda: Runner(net),
-        f"{name}, channels last": lambda: Runner(net, by_pixels),
-    }
-
-
-def by_pixels(images: Floats) -> Floats:
-    """The same images, which lie in memory pixel by pixel."""
-    return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    return {f"{name}, {layout}": make for layout, make in onebit_net.ways(net).items()}

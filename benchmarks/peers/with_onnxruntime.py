@@ -6,21 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
-import onnxruntime as ort
 from onnxruntime import quantization
 
 from onebit.graph import INPUT
 from onebit.modelfile import read_model
+from onebit.peers import onnxruntime_net
+from onebit.peers.onnx_net import onnx_model
 
-from .onnx_file import INT8_FILES, onnx_model
-from .runner import Floats, Job, Runner, Ways
+from .runner import INT8_FILES, Floats, Job, Runner, Ways
 
 _CALIBRATION_IMAGES = 32
 
 
 def fp32(job: Job) -> Ways:
     """The net in 32-bit floats."""
-    return {"": lambda: _session(onnx_model(read_model(job.file), job.batch).SerializeToString())}
+    return onnxruntime_net.ways(read_model(job.file), job.images[: job.batch])
 
 
 def int8(job: Job) -> Ways:
@@ -34,25 +34,11 @@ def int8(job: Job) -> Ways:
             file = job.folder / INT8_FILES[name]
             if not file.exists():
                 _quantize(job, file, ["Conv", "Gemm"] if name == "convolutions only" else None)
-            return _session(file.read_bytes())
+            return onnxruntime_net.session(file.read_bytes())
 
         return make
 
     return {name: way(name) for name in INT8_FILES}
-
-
-def _session(content: bytes) -> Runner:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-    def run(x: Floats) -> list[Floats]:
-        made: list[Floats] = session.run(None, {INPUT: x})
-        return made
-
-    return Runner(run, leave=lambda outputs: outputs[0])
 
 
 class _Images(quantization.CalibrationDataReader):  # type: ignore[misc]

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import opset8 as ops
-from openvino.preprocess import PrePostProcessor
 
 from onebit.graph import Array, Node
 from onebit.modelfile import Model, read_model
 from onebit.packing import pack_signs, unpack_signs
+from onebit.peers.onnx_net import onnx_model
+from onebit.peers.openvino_net import in_both_layouts, read
+from onebit.peers.openvino_net import ways as fp32_ways
+from onebit.peers.twin import weight_of
 
-from .onnx_file import INT8_FILES, onnx_model
-from .runner import CannotRunError, Floats, Job, Runner, Ways
-from .twin import weight_of
+from .runner import INT8_FILES, CannotRunError, Job, Ways
 
-_SETTINGS = {
-    "INFERENCE_NUM_THREADS": 1,
-    "NUM_STREAMS": 1,
-    "PERFORMANCE_HINT": "LATENCY",
-    "INFERENCE_PRECISION_HINT": "f32",
-}
 _BELOW_ZERO = -np.finfo(np.float32).tiny  # the next float would be denormal, and may count as 0
 
 
 def fp32(job: Job) -> Ways:
     """The net in 32-bit floats."""
-    content = onnx_model(read_model(job.file), job.batch).SerializeToString()
-    return _in_both_layouts("", lambda: _read(content))
+    return fp32_ways(read_model(job.file), job.images[: job.batch])
 
 
 def int8(job: Job) -> Ways:
@@ -42,7 +34,7 @@ def int8(job: Job) -> Ways:
     ways: Ways = {}
     for name, file in files.items():
         if file.exists():
-            ways |= _in_both_layouts(f"{name}, ", partial(_read, file.read_bytes()))
+            ways |= in_both_layouts(f"{name}, ", partial(read, file.read_bytes()))
     return ways
 
 
@@ -51,42 +43,7 @@ def binary(job: Job) -> Ways:
     model = read_model(job.file)
     if not any(_is_binary(model, node) for node in model.graph.nodes):
         raise CannotRunError("has no convolution of floats with 1-bit kernels")
-    return _in_both_layouts("", lambda: _with_binary_convolutions(model, job.batch))
-
-
-def _read(content: bytes) -> ov.Model:
-    return ov.Core().read_model(content)
-
-
-def _in_both_layouts(name: str, model: Callable[[], ov.Model]) -> Ways:
-    return {
-        f"{name}channels first": lambda: _compiled(model()),
-        f"{name}channels last": lambda: _channels_last(model()),
-    }
-
-
-def _channels_last(model: ov.Model) -> Runner:
-    """The net for images that lie pixel by pixel: OpenVINO changes layouts where it is best for it."""
-    layouts = PrePostProcessor(model)
-    makes_images = len(model.output().shape) == 4
-    for end in (layouts.input(), *([layouts.output()] if makes_images else [])):
-        end.tensor().set_layout(ov.Layout("NHWC"))
-        end.model().set_layout(ov.Layout("NCHW"))
-    run = _compiled(layouts.build()).run
-    return Runner(
-        run,
-        lambda images: np.ascontiguousarray(images.transpose(0, 2, 3, 1)),
-        lambda outputs: outputs[0].transpose(0, 3, 1, 2) if makes_images else outputs[0],
-    )
-
-
-def _compiled(model: ov.Model) -> Runner:
-    request = ov.Core().compile_model(model, "CPU", _SETTINGS).create_infer_request()
-
-    def run(x: Floats) -> Any:
-        return request.infer([x], share_inputs=True, share_outputs=True)
-
-    return Runner(run, leave=lambda outputs: outputs[0])
+    return in_both_layouts("", lambda: _with_binary_convolutions(model, job.batch))
 
 
 def _is_binary(model: Model, node: Node) -> bool:
@@ -95,7 +52,7 @@ def _is_binary(model: Model, node: Node) -> bool:
 
 def _with_binary_convolutions(model: Model, batch: int) -> ov.Model:
     """The net in floats, in which each convolution of bits is replaced."""
-    net = _read(onnx_model(model, batch).SerializeToString())
+    net = read(onnx_model(model, batch).SerializeToString())
     made_by = {name: output for op in net.get_ops() for output in op.outputs() for name in output.get_names()}
     nodes = {node.name: node for node in model.graph.nodes}
     for node in filter(lambda node: _is_binary(model, node), model.graph.nodes):

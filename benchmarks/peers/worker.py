@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from importlib import metadata
@@ -22,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from onebit.peers.runner import burst, fastest, in_short, outputs_of
+
 from .environments import DISTRIBUTIONS
 from .runner import CannotRunError, Job, Runner, Ways
-
-TRIAL_CALLS = 5
-TRIAL_SECONDS = 1.0  # at most, for each way
 
 
 class Worker:
@@ -43,52 +41,16 @@ class Worker:
         job = Job(Path(file), batch, np.load(images, allow_pickle=False), Path(folder), engine)
         module, function = entry.split(":")
         ways: Ways = getattr(importlib.import_module(f"{__package__}.{module}"), function)(job)
-        way, self.runner = _fastest(ways, job)
+        way, self.runner = fastest(ways, job.images[:batch])
         self.x = self.runner.enter(job.images[:batch])
-        batches = [job.images[at : at + batch] for at in range(0, len(job.images), batch)]
-        made = [np.array(self.runner.leave(self.runner.run(self.runner.enter(each)))) for each in batches]
-        np.save(outputs, np.concatenate(made))
-        return {"way": way or self.runner.note, "versions": _versions()}
+        np.save(outputs, outputs_of(self.runner, job.images, batch))
+        return {"way": way, "versions": _versions()}
 
     def time(self, seconds: float, most: int) -> dict[str, Any]:
-        """Time some calls. Those before them do not count: others had the core and its caches since."""
+        """Time some calls."""
         if self.runner is None:
             raise CannotRunError("no net is loaded")
-        _timed(self.runner, self.x, seconds / 4, most)
-        return {"seconds": _timed(self.runner, self.x, seconds, most)}
-
-
-def _timed(runner: Runner, x: Any, seconds: float, most: int) -> list[float]:
-    """The times of calls, as many as fit: one at least."""
-    run, taken = runner.run, [0.0] * 0
-    while not taken or (sum(taken) < seconds and len(taken) < most):
-        start = time.perf_counter()
-        run(x)
-        taken.append(time.perf_counter() - start)
-    return taken
-
-
-def _fastest(ways: Ways, job: Job) -> tuple[str, Runner]:
-    """The way with the best time; a way that fails is passed over if there is another."""
-    if len(ways) == 1:
-        return next((name, make()) for name, make in ways.items())
-    best: tuple[float, str, Runner] | None = None
-    failed = ""
-    for name, make in ways.items():
-        try:
-            runner = make()
-            x = runner.enter(job.images[: job.batch])
-            runner.run(x)
-            taken = min(_timed(runner, x, TRIAL_SECONDS, TRIAL_CALLS))
-        except Exception as error:  # noqa: BLE001 whatever the peer raises
-            traceback.print_exc()
-            failed = f"{name}: {_in_short(error)}"
-            continue
-        if best is None or taken < best[0]:
-            best = (taken, name, runner)
-    if best is None:
-        raise CannotRunError(failed)
-    return best[1], best[2]
+        return {"seconds": burst(self.runner.run, self.x, seconds, most)}
 
 
 def _versions() -> dict[str, str]:
@@ -99,13 +61,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _in_short(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    if isinstance(error, CannotRunError):  # says it all
-        return str(error)
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def main() -> None:
@@ -122,7 +77,7 @@ def main() -> None:
             reply = actions[request.pop("do")](**request)
         except Exception as error:  # noqa: BLE001 the driver says it in the row
             traceback.print_exc()
-            reply = {"error": _in_short(error)}
+            reply = {"error": in_short(error)}
         print(json.dumps(reply), file=replies)
 
 

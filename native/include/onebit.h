@@ -125,7 +125,13 @@ typedef enum { ONEBIT_NCHW = 0, ONEBIT_NHWC = 1 } onebit_layout;
    Allocates nothing. step_seconds: the time that each step took, in order, is added to it; may be null. */
 onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch,
                          onebit_layout layout, float *outputs, double *step_seconds);
+
+/* What runs. Of each step, in order: the kernel of its inner loop, in words, and the instruction set of that: the net's,
+   or 'scalar' where the net's has nothing for it. What becomes of a layer's numbers (`onebit_output`) is not counted.
+   "Winograd or floats": the second for images with numbers that are large or not finite. NULL: there is no such step. */
 size_t onebit_steps(const onebit_net *net);
+const char *onebit_step_kernel(const onebit_net *net, size_t step);
+const char *onebit_step_isa(const onebit_net *net, size_t step);
 
 #ifdef __cplusplus
 }

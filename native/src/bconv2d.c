@@ -126,5 +126,5 @@ onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_wi
                          .padded = reach_of(window, wanted.sizes)};
     onebit_status status = check_output(net, output, outputs, wanted.sizes, true, &it->output);
     if (!status) status = fill_step(net, it, signs);
-    return status ? status : add_step(net, &it->step);
+    return status ? status : add_step(net, &it->step, it->groups > 1 ? "bits in groups" : "bits", IN_TABLE);
 }

@@ -127,7 +127,7 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     const onebit_window *window = wanted->window;
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (ConvStep){.step = {run_conv2d, 0},
+    *it = (ConvStep){.step = {.run = run_conv2d},
                      .shape = shape_of(wanted, image),
                      .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
     it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
@@ -140,7 +140,8 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
         it->winograd = new_winograd(net, &it->shape, weight);
     if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
         it->step.scratch_bytes = winograd_scratch(it->winograd);
-    return status ? status : add_step(net, &it->step);
+    const char *kernel = it->winograd ? "Winograd or floats" : is_whole ? "levels as floats" : "floats";
+    return status ? status : add_step(net, &it->step, kernel, IN_TABLE);
 }
 
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

@@ -55,13 +55,15 @@ onebit_status add_depthwise(onebit_net *net, const Convolution *wanted, const fl
     const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (DepthwiseStep){.step = {run_depthwise, (size_t)wanted->sizes[1] * channels * sizeof(float)},
-                          .shape = shape_of(wanted, image),
-                          .weight = net_alloc(net, taps * channels * sizeof(float))};
+    *it = (DepthwiseStep){
+        .step = {.run = run_depthwise, .scratch_bytes = (size_t)wanted->sizes[1] * channels * sizeof(float)},
+        .shape = shape_of(wanted, image),
+        .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
     const onebit_status status =
         check_output(net, wanted->output, image->channels, it->shape.sizes, false, &it->output);
-    return status ? status : add_step(net, &it->step);
+    const Loop loop = image->channels >= net->kernels->least_added ? IN_TABLE : IN_PLAIN_C;
+    return status ? status : add_step(net, &it->step, "depthwise", loop);
 }

@@ -4,6 +4,8 @@
 
 #include "kernels.h"
 
+static const char NUMBER_BY_NUMBER[] = "number by number";
+
 static size_t count_of(const Value *v) { return pixels_of(v) * (size_t)v->channels; }
 
 /* Values of one shape to read and to write; false if they are not. */
@@ -52,12 +54,13 @@ onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_
     if (!in) return ONEBIT_INVALID;
     PointwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (PointwiseStep){.step = {run_pointwise, 0}, .input = input};
+    *it = (PointwiseStep){.step = {.run = run_pointwise}, .input = input};
     const int32_t sizes[2] = {in->height, in->width};
     const int32_t channels = in->channels;
     if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
     const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
-    return status ? status : add_step(net, &it->step);
+    const bool is_in_table = in->kind != ONEBIT_BITS && channels >= net->kernels->least_finished;
+    return status ? status : add_step(net, &it->step, NUMBER_BY_NUMBER, is_in_table ? IN_TABLE : IN_PLAIN_C);
 }
 
 /* Two values. */
@@ -101,8 +104,8 @@ onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, in
         return invalid(net, "values %d and %d don't make value %d", left, right, output);
     BinaryStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (BinaryStep){.step = {run_binary, 0}, .left = left, .right = right, .output = output, .binary = binary};
-    return add_step(net, &it->step);
+    *it = (BinaryStep){.step = {.run = run_binary}, .left = left, .right = right, .output = output, .binary = binary};
+    return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 
 /* Functions of one number. */
@@ -159,8 +162,8 @@ onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, o
     if (!check_pair(net, input, FLOATS, output, FLOATS)) return ONEBIT_INVALID;
     UnaryStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (UnaryStep){.step = {run_unary, 0}, .input = input, .output = output, .unary = unary};
-    return add_step(net, &it->step);
+    *it = (UnaryStep){.step = {.run = run_unary}, .input = input, .output = output, .unary = unary};
+    return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 
 /* Levels of floats. */
@@ -190,13 +193,13 @@ onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output
     if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
     QuantizeStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (QuantizeStep){.step = {run_quantize, 0},
+    *it = (QuantizeStep){.step = {.run = run_quantize},
                          .input = input,
                          .output = output,
                          .per_unit = per_unit,
                          .low = (float)low,
                          .high = (float)high};
-    return add_step(net, &it->step);
+    return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 
 /* Bits of sums. */
@@ -229,7 +232,7 @@ onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t outpu
     if (channels != (size_t)net->values[input].channels) return invalid(net, "there are %zu thresholds", channels);
     ThresholdStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (ThresholdStep){.step = {run_threshold, 0},
+    *it = (ThresholdStep){.step = {.run = run_threshold},
                           .input = input,
                           .output = output,
                           .thresholds = net_alloc(net, channels * sizeof *thresholds),
@@ -237,5 +240,5 @@ onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t outpu
     if (!it->thresholds || !it->at_most) return no_memory(net);
     memcpy(it->thresholds, thresholds, channels * sizeof *thresholds);
     memcpy(it->at_most, at_most, channels);
-    return add_step(net, &it->step);
+    return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }

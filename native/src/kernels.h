@@ -47,14 +47,18 @@ struct Kernels {
     /* One row of products of each place to `made` x `made` pixels of TILE_COLUMNS channels. */
     void (*transform_products)(const float *products, int32_t made, float *y, size_t row_step);
 
-    /* What becomes of a layer's numbers: see output.h. */
+    /* What becomes of a layer's numbers: see output.h. With fewer channels than `least_finished` it is plain C. */
+    int32_t least_finished;
     void (*finish)(const Output *output, const Pixels *pixels);
 
-    /* Of the numbers of each channel in a window: the largest; or the sum over `divisor`. */
+    /* Of the numbers of each channel in a window: the largest; or the sum over `divisor`. With fewer channels than
+       `least_pooled` it is plain C. */
+    int32_t least_pooled;
     void (*maximum)(const Taps *taps, float *made, size_t channels);
     void (*mean)(const Taps *taps, float divisor, float *made, size_t channels);
 
-    /* y[i] = x[i] * w[i] + y[i], for i < count */
+    /* y[i] = x[i] * w[i] + y[i], for i < count. With fewer numbers than `least_added` it is plain C. */
+    int32_t least_added;
     void (*multiply_add)(const float *x, const float *w, float *y, size_t count);
 };
 

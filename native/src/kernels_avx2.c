@@ -123,8 +123,11 @@ const Kernels kernels_avx2 = {
     .transform_pixels = transform_pixels_avx2,
     .multiply_places = multiply_places_avx2,
     .transform_products = transform_products_avx2,
+    .least_finished = 8,
     .finish = finish_avx2,
+    .least_pooled = 32,
     .maximum = maximum,
     .mean = mean,
+    .least_added = 8,
     .multiply_add = multiply_add,
 };

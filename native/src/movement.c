@@ -18,7 +18,7 @@ static onebit_status add_movement(onebit_net *net, MovementStep wanted) {
     MovementStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
-    return add_step(net, &it->step);
+    return add_step(net, &it->step, "copy", IN_PLAIN_C);
 }
 
 /* Channels. */
@@ -63,7 +63,7 @@ onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int3
     return add_movement(
         net,
         (MovementStep){
-            .step = {run_copy, 0}, .input = input, .output = output, .from = from, .to = to, .channels = channels});
+            .step = {.run = run_copy}, .input = input, .output = output, .from = from, .to = to, .channels = channels});
 }
 
 /* Rows and columns around an image. */
@@ -111,7 +111,7 @@ onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, con
     if (out->channels != in->channels || out->height != in->height + padding[0] + padding[1] ||
         out->width != in->width + padding[2] + padding[3])
         return invalid(net, "a pad makes another shape");
-    MovementStep wanted = {.step = {run_pad, 0}, .input = input, .output = output, .mode = mode};
+    MovementStep wanted = {.step = {.run = run_pad}, .input = input, .output = output, .mode = mode};
     memcpy(wanted.padding, padding, sizeof wanted.padding);
     return add_movement(net, wanted);
 }
@@ -136,5 +136,5 @@ onebit_status onebit_add_reshape(onebit_net *net, int32_t input, int32_t output)
     const Value *in = readable(net, input, FLOATS), *out = in ? writable(net, output, FLOATS) : NULL;
     if (!out) return ONEBIT_INVALID;
     if (in->bytes != out->bytes) return invalid(net, "a reshape of %zu bytes to %zu", in->bytes, out->bytes);
-    return add_movement(net, (MovementStep){.step = {run_reshape, 0}, .input = input, .output = output});
+    return add_movement(net, (MovementStep){.step = {.run = run_reshape}, .input = input, .output = output});
 }

@@ -120,11 +120,13 @@ Value *writable(onebit_net *net, int32_t index, int kinds) {
     return v;
 }
 
-onebit_status add_step(onebit_net *net, Step *step) {
+onebit_status add_step(onebit_net *net, Step *step, const char *kernel, Loop loop) {
     if (net->n_steps >= MAX_PARTS) return invalid(net, "no more steps can be added");
     Step **steps = grown(net->steps, net->n_steps, &net->steps_room, sizeof *steps);
     if (!steps) return no_memory(net);
     net->steps = steps;
+    step->kernel = kernel;
+    step->isa = loop == IN_TABLE ? net->kernels->name : kernels_scalar.name;
     net->steps[net->n_steps++] = step;
     for (; net->n_made; net->n_made--) net->values[net->made[net->n_made - 1]].is_written = true;
     if (step->scratch_bytes > net->scratch_bytes) net->scratch_bytes = step->scratch_bytes;
@@ -157,6 +159,16 @@ onebit_status onebit_net_finish(onebit_net *net, int32_t output) {
 
 size_t onebit_workspace_bytes(const onebit_net *net) {
     return round_up(net->value_bytes, ALIGNMENT) + net->scratch_bytes;
+}
+
+size_t onebit_steps(const onebit_net *net) { return net->n_steps; }
+
+const char *onebit_step_kernel(const onebit_net *net, size_t step) {
+    return step < net->n_steps ? net->steps[step]->kernel : NULL;
+}
+
+const char *onebit_step_isa(const onebit_net *net, size_t step) {
+    return step < net->n_steps ? net->steps[step]->isa : NULL;
 }
 
 size_t onebit_weight_bytes(const onebit_net *net) { return net->weight_bytes; }

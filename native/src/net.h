@@ -23,10 +23,11 @@ typedef struct Step Step;
 typedef struct Run Run;
 typedef struct Kernels Kernels;
 
-/* The head of every kind of step. */
+/* The head of every kind of step. `kernel` and `isa`: see onebit_step_kernel; `add_step` fills them in. */
 struct Step {
     void (*run)(const Step *, const Run *);
     size_t scratch_bytes;
+    const char *kernel, *isa;
 };
 
 struct onebit_net {
@@ -76,7 +77,11 @@ enum { FLOATS = 1 << ONEBIT_FLOAT, BITS = 1 << ONEBIT_BITS, LEVELS = 1 << ONEBIT
 const Value *readable(onebit_net *net, int32_t index, int kinds);
 Value *writable(onebit_net *net, int32_t index, int kinds);
 
-onebit_status add_step(onebit_net *net, Step *step);
+/* Where the inner loop of a step is: in the net's table of kernels, or beside it, in plain C whichever table that is. */
+typedef enum { IN_TABLE, IN_PLAIN_C } Loop;
+
+/* kernel: how it runs, in words; a literal. */
+onebit_status add_step(onebit_net *net, Step *step, const char *kernel, Loop loop);
 
 /* Whether a window is sound and what it makes of an image: sizes[0] rows of sizes[1] pixels. */
 onebit_status check_window(onebit_net *net, const onebit_window *window, const Value *image, int32_t sizes[2]);

@@ -101,10 +101,11 @@ static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_out
     PoolStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
-    it->step = (Step){run_pool, (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
+    it->step = (Step){.run = run_pool, .scratch_bytes = (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
     const onebit_status status =
         check_output(net, output, in->channels, it->sizes, in->kind == ONEBIT_SUMS, &it->output);
-    return status ? status : add_step(net, &it->step);
+    const bool is_in_table = in->kind == ONEBIT_FLOAT && in->channels >= net->kernels->least_pooled;
+    return status ? status : add_step(net, &it->step, "pool", is_in_table ? IN_TABLE : IN_PLAIN_C);
 }
 
 onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_window *window, onebit_pool pool,

@@ -38,8 +38,6 @@ static void run_and_time(const Run *run, double *step_seconds) {
     }
 }
 
-size_t onebit_steps(const onebit_net *net) { return net->n_steps; }
-
 onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch,
                          onebit_layout layout, float *outputs, double *step_seconds) {
     if (!net->is_finished) return ONEBIT_INVALID;

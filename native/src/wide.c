@@ -80,11 +80,11 @@ onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *wanted, const
         return invalid(net, "sums would not fit 32 bits");
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (WideStep){.step = {run_wide, (size_t)wanted->outputs * sizeof(int32_t)},
+    *it = (WideStep){.step = {.run = run_wide, .scratch_bytes = (size_t)wanted->outputs * sizeof(int32_t)},
                      .shape = shape_of(wanted, image),
                      .signs = net_alloc(net, n_signs)};
     if (!it->signs) return no_memory(net);
     for (size_t i = 0; i < n_signs; i++) it->signs[i] = signs[i] > 0 ? 1 : -1;
     const onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, true, &it->output);
-    return status ? status : add_step(net, &it->step);
+    return status ? status : add_step(net, &it->step, "wide sums", IN_PLAIN_C);
 }

@@ -62,14 +62,21 @@ class Engine(Runnable):
     def info(self) -> dict[str, Any]:
         """What runs here: the kernels' instruction set, the steps with what each is made of, and bytes of memory.
 
+        kernel, isa       of a step: its inner loop, in words, and the instruction set of that: 'scalar' where the net's
+                          has nothing for it
         weight_bytes      of tensors, as the kernels have them
         workspace_bytes   for the values of one image; a thread that runs at the same time as others has its own
         """
+        firsts = np.cumsum([0, *self._native_steps[:-1]])  # parts of one step are all of one kind
+        kernels = [self._net.step_kernel(int(first)) for first in firsts]
         return {
             "engine": self.engine,
             "isa": self.isa,
             "nodes": len(self.model.graph.nodes),
-            "steps": [{"name": step.node.name, "operations": operations_of(step)} for step in self._steps],
+            "steps": [
+                {"name": step.node.name, "operations": operations_of(step), "kernel": kernel, "isa": isa}
+                for step, (kernel, isa) in zip(self._steps, kernels, strict=True)
+            ],
             "weight_bytes": self._net.weight_bytes,
             "workspace_bytes": self._net.workspace_bytes,
         }

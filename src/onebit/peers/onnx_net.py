@@ -14,21 +14,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onebit.graph import INPUT, Array, Node
 from onebit.modelfile import Model
+from onebit.peers.runner import CannotRunError
+from onebit.peers.twin import directed, weight_of
 
-from .twin import directed, weight_of
-
-OPSET, IR_VERSION = 17, 8  # old enough for every peer
-# What the quantiser of ONNX Runtime leaves in the folder of a case, for OpenVINO, too: by what they have in 8 bits.
-INT8_FILES = {"convolutions only": "int8-convolutions.onnx", "every operation": "int8-all.onnx"}
+OPSET, IR_VERSION = 17, 8  # old enough for every program that reads it
 
 
 def onnx_model(model: Model, batch: int) -> onnx.ModelProto:
     """The ONNX model of a packed net, for batches of one size."""
     writer = _Writer(model, batch)
     for node in model.graph.nodes:
-        if node.op not in _CONVERSIONS:
-            raise ValueError(f"{node.name}: {node.op} is not compared")
-        _CONVERSIONS[node.op](writer, node)
+        CONVERSIONS[node.op](writer, node)
     output = model.graph.nodes[-1].name
     graph = helper.make_graph(
         writer.nodes,
@@ -147,9 +143,15 @@ def _pool(writer: _Writer, node: Node) -> None:
 
 
 def _mean(writer: _Writer, node: Node) -> None:
-    if node.attributes["output_size"] != [1, 1]:
-        raise ValueError(f"{node.name}: means of parts of an image are not compared")
-    writer.put("GlobalAveragePool", [*node.inputs], node.name)
+    """Parts of one size are the windows of a pool; ONNX has no others."""
+    parts, sides = node.attributes["output_size"], writer.model.values[node.inputs[0]].shape[1:]
+    if parts == [1, 1]:
+        writer.put("GlobalAveragePool", [*node.inputs], node.name)
+        return
+    if any(side % count for side, count in zip(sides, parts, strict=True)):
+        raise CannotRunError(f"{node.name}: ONNX has no means of parts that overlap (adaptive_avg_pool2d)")
+    size = [side // count for side, count in zip(sides, parts, strict=True)]
+    writer.put("AveragePool", [*node.inputs], node.name, kernel_shape=size, strides=size)
 
 
 def _reshape(writer: _Writer, node: Node) -> None:
@@ -166,14 +168,45 @@ def _clamp(writer: _Writer, node: Node) -> None:
     writer.put("Clip", [node.inputs[0], *inputs], node.name)
 
 
-def _plain(op: str) -> Callable[[_Writer, Node], None]:
+def _quantize(writer: _Writer, node: Node) -> None:
+    at = node.attributes
+    per_unit, low, high = (
+        writer.constant(node, role, np.array(at[role], np.float32)) for role in ("per_unit", "low", "high")
+    )
+    scaled = writer.put("Mul", [node.inputs[0], per_unit], f"{node.name}/scaled")
+    writer.put("Round", [writer.put("Clip", [scaled, low, high], f"{node.name}/clipped")], node.name)
+
+
+def _slice(writer: _Writer, node: Node) -> None:
+    limits = [
+        writer.constant(node, role, np.array([number], np.int64))
+        for role, number in (("start", node.attributes["start"]), ("stop", node.attributes["stop"]), ("axis", 1))
+    ]
+    writer.put("Slice", [node.inputs[0], *limits], node.name)
+
+
+def _pad(writer: _Writer, node: Node) -> None:
+    modes = {"zeros": "constant", "reflect": "reflect", "replicate": "edge"}
+    if node.attributes["mode"] not in modes:
+        raise CannotRunError(f"{node.name}: ONNX {OPSET} has no circular padding")
+    top, bottom, left, right = node.attributes["padding"]
+    pads = writer.constant(node, "pads", np.array([0, 0, top, left, 0, 0, bottom, right], np.int64))
+    writer.put("Pad", [node.inputs[0], pads], node.name, mode=modes[node.attributes["mode"]])
+
+
+def _silu(writer: _Writer, node: Node) -> None:
+    gate = writer.put("Sigmoid", [*node.inputs], f"{node.name}/gate")
+    writer.put("Mul", [node.inputs[0], gate], node.name)
+
+
+def _plain(op: str, **attributes: Any) -> Callable[[_Writer, Node], None]:
     def convert(writer: _Writer, node: Node) -> None:
-        writer.put(op, [*node.inputs], node.name)
+        writer.put(op, [*node.inputs], node.name, **attributes)
 
     return convert
 
 
-_CONVERSIONS: dict[str, Callable[[_Writer, Node], None]] = {
+CONVERSIONS: dict[str, Callable[[_Writer, Node], None]] = {
     "conv2d": _conv,
     "bconv2d": _conv,
     "linear": _linear,
@@ -186,6 +219,19 @@ _CONVERSIONS: dict[str, Callable[[_Writer, Node], None]] = {
     "adaptive_avg_pool2d": _mean,
     "reshape": _reshape,
     "clamp": _clamp,
+    "quantize": _quantize,
+    "slice": _slice,
+    "pad": _pad,
+    "silu": _silu,
+    "concatenate": _plain("Concat", axis=1),
     "add": _plain("Add"),
+    "multiply": _plain("Mul"),
     "relu": _plain("Relu"),
+    "sigmoid": _plain("Sigmoid"),
+    "hardsigmoid": _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
+    "hardswish": _plain("HardSwish"),
+    "tanh": _plain("Tanh"),
+    "elu": _plain("Elu"),
+    "abs": _plain("Abs"),
+    "softmax": _plain("Softmax", axis=1),
 }

@@ -1,0 +1,65 @@
+"""A packed net in OpenVINO, in 32-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino.preprocess import PrePostProcessor
+
+from onebit.modelfile import Model
+from onebit.peers.onnx_net import onnx_model
+from onebit.peers.runner import Runner, Ways
+from onebit.runnable import Floats
+
+_SETTINGS = {
+    "INFERENCE_NUM_THREADS": 1,
+    "NUM_STREAMS": 1,
+    "PERFORMANCE_HINT": "LATENCY",
+    "INFERENCE_PRECISION_HINT": "f32",
+}
+
+
+def ways(model: Model, images: Floats) -> Ways:
+    """The net, for batches such as this one."""
+    content = onnx_model(model, len(images)).SerializeToString()
+    return in_both_layouts("", lambda: read(content))
+
+
+def read(content: bytes) -> ov.Model:
+    """A model of ONNX."""
+    return ov.Core().read_model(content)
+
+
+def in_both_layouts(name: str, model: Callable[[], ov.Model]) -> Ways:
+    """Compiled for images of either layout, on one thread."""
+    return {
+        f"{name}channels first": lambda: _compiled(model()),
+        f"{name}channels last": lambda: _channels_last(model()),
+    }
+
+
+def _channels_last(model: ov.Model) -> Runner:
+    """The net for images that lie pixel by pixel: OpenVINO changes layouts where it is best for it."""
+    layouts = PrePostProcessor(model)
+    makes_images = len(model.output().shape) == 4
+    for end in (layouts.input(), *([layouts.output()] if makes_images else [])):
+        end.tensor().set_layout(ov.Layout("NHWC"))
+        end.model().set_layout(ov.Layout("NCHW"))
+    run = _compiled(layouts.build()).run
+    return Runner(
+        run,
+        lambda images: np.ascontiguousarray(images.transpose(0, 2, 3, 1)),
+        lambda outputs: outputs[0].transpose(0, 3, 1, 2) if makes_images else outputs[0],
+    )
+
+
+def _compiled(model: ov.Model) -> Runner:
+    request = ov.Core().compile_model(model, "CPU", _SETTINGS).create_infer_request()
+
+    def run(x: Floats) -> Any:
+        return request.infer([x], share_inputs=True, share_outputs=True)
+
+    return Runner(run, leave=lambda outputs: outputs[0])

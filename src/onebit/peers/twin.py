@@ -1,0 +1,96 @@
+"""The float twin of a packed net, and the weights of a packed net as floats. Needs no torch.
+
+The twin is what one would run without onebit: signs, thresholds and levels are left out, so that its convolutions
+read floats; its kernels are float; scales and norms behind a convolution are folded into it. It is a packed net, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from onebit.fusing import needed
+from onebit.graph import Graph, Node
+from onebit.modelfile import Model
+from onebit.packing import unpack_signs
+from onebit.runnable import Floats
+from onebit.weights import float_weight, modulated_kernels
+
+_CONV_ATTRIBUTES = ("stride", "padding", "dilation", "groups")
+
+
+def weight_of(model: Model, node: Node) -> Floats:
+    """The weight of a `linear`, `conv2d` or `bconv2d` as floats, outputs first."""
+    if node.op != "bconv2d":
+        return float_weight(node)
+    return modulated_kernels(node, model.values[node.inputs[0]].channels // node.attributes["groups"])
+
+
+def directed(node: Node, channels: int) -> tuple[Floats, Floats]:
+    """Of a `threshold`, by channel: d (+-1) and t, such that the bit is +1 where d * x >= t."""
+    d = np.where(unpack_signs(node.tensors["at_most"], (channels,)) > 0, np.float32(-1), np.float32(1))
+    return d, d * node.tensors["thresholds"].astype(np.float32)
+
+
+def float_twin(model: Model, seed: int = 0) -> Model:
+    """The twin of a net; its 1-bit kernels are drawn anew, of a size that keeps activations in their range."""
+    nodes = _folded(_without_bits(model, np.random.default_rng(seed)))
+    return Model(Graph(model.graph.input_shape, nodes), description="float twin")
+
+
+def _without_bits(model: Model, generator: np.random.Generator) -> list[Node]:
+    """The nodes of floats alone. Drawn kernels make numbers around 1; scales are meant for sums of many +-1."""
+    stands_for: dict[str, str] = {}  # of a value that the twin lacks: the one in its place
+    times: dict[str, float] = {}  # how much larger a value was in the packed net than it is here, if it was
+    made: list[Node] = []
+    for node in needed(model.graph.nodes):
+        inputs = tuple(stands_for.get(name, name) for name in node.inputs)
+        larger, tensors = times.get(node.inputs[0], 1.0), dict(node.tensors)
+        if node.op in {"sign", "threshold"}:
+            stands_for[node.name] = inputs[0]
+            continue
+        if node.op == "quantize":
+            stands_for[node.name] = inputs[0]
+            times[node.name] = node.attributes["per_unit"]
+            continue
+        if node.op == "bconv2d":
+            shape = weight_of(model, node).shape
+            root = float(np.sqrt(np.prod(shape[1:])))
+            tensors = {"weight": generator.standard_normal(shape, np.float32) / np.float32(root)}
+            attributes = {name: node.attributes[name] for name in _CONV_ATTRIBUTES}
+            made.append(Node(node.name, "conv2d", inputs, attributes, tensors))
+            times[node.name] = root * larger
+            continue
+        if node.op == "affine":
+            tensors["scale"] = tensors["scale"] * np.float32(larger)
+        elif node.op in {"max_pool2d", "slice", "pad"}:  # what else reads sums or levels
+            times[node.name] = larger
+        made.append(Node(node.name, node.op, inputs, node.attributes, tensors))
+    return made
+
+
+def _folded(nodes: list[Node]) -> list[Node]:
+    """The nodes, with scales and shifts in the convolutions before them, where nothing else reads those."""
+    readers = Counter(name for node in nodes for name in set(node.inputs))
+    stands_for: dict[str, str] = {}
+    made: dict[str, Node] = {}
+    for node in nodes:
+        node.inputs = tuple(stands_for.get(name, name) for name in node.inputs)
+        source = made.get(node.inputs[0])
+        if node.op == "affine" and source and source.op == "conv2d" and readers[source.name] == 1:
+            _fold(source, node)
+            stands_for[node.name] = source.name
+            readers[source.name] = readers[node.name]
+        else:
+            made[node.name] = node
+    return list(made.values())
+
+
+def _fold(conv: Node, affine: Node) -> None:
+    """Put a scale and a shift into the convolution before them."""
+    weight, scale = float_weight(conv), affine.tensors["scale"]
+    conv.tensors.pop("weight_scale", None)
+    conv.tensors["weight"] = weight * scale.reshape(-1, 1, 1, 1)
+    bias = conv.tensors.get("bias", np.zeros(len(weight), np.float32)) * scale
+    conv.tensors["bias"] = bias + affine.tensors.get("shift", np.float32(0))
