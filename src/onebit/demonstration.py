@@ -1,4 +1,4 @@
-"""What a 1-bit net costs and gives, measured: a net in float and with bits, trained, stored and run side by side."""
+"""What a 1-bit net costs and gives, measured: a net in float and in bits, trained, stored, run side by side."""
 
 from __future__ import annotations
 
@@ -60,14 +60,16 @@ def contestants(data: str, projections: int) -> list[Contestant]:
     one_bit = {"projections": projections, "width": 16 // projections, "lr": KERNEL_RATE[data]}
     return [
         Contestant("float twin", "float", {"method": "float"}),
-        Contestant("1-bit kernels (W1A32)", "w1a32", one_bit),
-        Contestant("1-bit kernels and inputs (W1A1)", "w1a1", one_bit | {"activation_bits": 1}),
+        Contestant("1-bit, W1A32", "w1a32", one_bit),
+        Contestant("1-bit, W1A1", "w1a1", one_bit | {"activation_bits": 1}),
     ]
 
 
 def config_of(contestant: Contestant, data: str, shared: dict[str, Any]) -> Config:
     """The config of a net's run: the recipe of its data, and what all nets share."""
-    return resolve(f"{data}-pcnn22", "paper", {"sched": "cosine", "epochs": EPOCHS[data]} | shared | contestant.keys)
+    return resolve(
+        f"{data}-pcnn22", "paper", {"sched": "cosine", "epochs": EPOCHS[data]} | shared | contestant.keys
+    )
 
 
 def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config], *, quiet: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +14,20 @@ if TYPE_CHECKING:
 
 HELP = "train a 1-bit net and its float twin, run both from files, compare: a table and a page to look at"
 EXAMPLES = """examples:
-  onebit demo                                    on handwritten digits that come with the package, in under 2 minutes
-  onebit demo --projections 2                    two projections from each kernel: half as many kernels, the same tensors
-  onebit demo --data cifar10 --data-dir DATA     on CIFAR-10, which is fetched into DATA if it is not there; half an hour
+  onebit demo                                  on handwritten digits of the package, in under 2 minutes
+  onebit demo --projections 2                  two projections from each kernel: half as many kernels
+  onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, fetched into DATA if it is not there; half an hour
 """
-HEADINGS = (
-    "net", "test accuracy", "bytes on disk", "times smaller", "PyTorch, ms", "onebit, ms", "times faster",
-    "same class as PyTorch",
-)  # fmt: skip
+HEADINGS = ("net", "accuracy", "bytes", "smaller", "PyTorch", "onebit", "faster", "agree")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("--data", choices=("digits", "cifar10"), default="digits", help="(default: digits)")
     parser.add_argument("--data-dir", metavar="DIR", help="the folder that holds CIFAR-10 ($ONEBIT_DATA)")
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images (default: 24; cifar10: 3)")
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the training images (default: 24; cifar10: 3)"
+    )
     parser.add_argument("--projections", type=int, default=1, metavar="J", help="projections J (default: 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder of all that is made (default: runs/demo)")
@@ -55,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
     if not arguments.quiet:
-        say(f"training {len(chosen)} nets, {configs[0].epochs} epochs each, into {out}; Ctrl-C saves, the same command goes on")
+        epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
+        say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")
     try:
         train_all(out, chosen, configs, quiet=arguments.quiet)
     except Interrupted as stop:
@@ -76,28 +75,32 @@ def cells(row: Outcome) -> tuple[str, ...]:
         row.name,
         f"{row.top1:.1f} %",
         f"{row.bytes:,}",
-        f"{row.times_smaller:.1f}",
-        f"{row.torch_ms:.3f}",
-        f"{row.engine_ms:.3f}",
-        f"{row.times_faster:.1f}",
+        f"{row.times_smaller:.1f} x",
+        f"{row.torch_ms:.3f} ms",
+        f"{row.engine_ms:.3f} ms",
+        f"{row.times_faster:.1f} x",
         f"{100 * row.same_class / row.test_images:.1f} %",
     )
 
 
-def remarks(rows: list[Outcome]) -> list[str]:
+def remarks(rows: list[Outcome], data: str) -> list[str]:
     """What the table means, and what it does not say."""
-    return [
-        f"accuracy: of {rows[0].test_images:,} test images, run from the files by the engine; one image is "
-        f"{100 / rows[0].test_images:.1g} points, and a difference of a point or two is within chance",
-        "ms: one image at a time, one core, medians in turns; times faster: onebit, than PyTorch with the float twin",
+    lines = [
+        "W1A32: kernels of 1 bit; W1A1: the inputs of their layers, too",
+        f"accuracy: of {rows[0].test_images:,} test images, by the engine; a point or two are within chance",
+        "ms: one image at a time, one core, in turns; faster: onebit, than PyTorch with the float twin",
+        "agree: test images in which the engine and PyTorch see the same class",
     ]
+    if data == "digits":
+        lines.append("on images of 8 x 8 pixels much of PyTorch's time is overhead; larger ones are in the README")
+    return lines
 
 
 def _tell(rows: list[Outcome], data: str, page: Path) -> None:
     from onebit.console import print_table
 
     print_table(_title(data), HEADINGS, map(cells, rows))
-    lines = [*remarks(rows), f"the page to look at: {page}", "",
+    lines = [*remarks(rows, data), f"the page to look at: {page}", "",
              "go on:",
              f"  onebit inspect {rows[-1].run}/net.onebit      what is in the file",
              f"  onebit bench {rows[-1].run}/net.onebit        layer by layer, beside other programs"]  # fmt: skip
@@ -114,6 +117,6 @@ def _page(out: Path, rows: list[Outcome], arguments: argparse.Namespace) -> Path
     from onebit.report.writing import write_report
 
     runs = [gather(Path(row.run), data_dir=arguments.data_dir, quiet=arguments.quiet) for row in rows]
-    lead = section("In short", table(HEADINGS, map(cells, rows)), *map(paragraph, remarks(rows)))
+    lead = section("In short", table(HEADINGS, map(cells, rows)), *map(paragraph, remarks(rows, arguments.data)))
     write_report(out / "report.html", runs, lead, f"onebit demo: {_title(arguments.data)}")
     return out / "report.html"

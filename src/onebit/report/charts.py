@@ -10,6 +10,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 34  # margins, for ticks and labels
 COLOURS = 8  # of the page: classes c0, c1, ...
+SMALLEST = 1e-9  # of an axis of factors, which knows no 0
 MOST_DOTS = 400  # of a line; of more every n-th shows its number
 
 
@@ -22,14 +23,14 @@ class Series(NamedTuple):
     dashed: bool = False
 
 
-def line_chart(title: str, series: Sequence[Series], y_label: str, *, legend: bool) -> str:
-    """Lines over the epochs."""
+def line_chart(title: str, series: Sequence[Series], y_label: str, *, legend: bool, log: bool = False) -> str:
+    """Lines over the epochs; `log`: each step of the axis is a factor."""
     shown = [line for line in series if line.points]
     xs = [x for line in shown for x, _ in line.points]
     ys = [y for line in shown for _, y in line.points]
     if not xs:
         return ""
-    axes = Axes((min(xs), max(xs)), ticks(min(ys), max(ys)))
+    axes = Axes((min(xs), max(xs)), (log_ticks if log else ticks)(min(ys), max(ys)), log=log)
     body = [axes.drawn("epoch", y_label), *(_line(line, axes) for line in shown)]
     return figure(title, _svg("".join(body), title), _legend(shown) if legend else "")
 
@@ -104,8 +105,8 @@ def figure(title: str, content: str, below: str = "") -> str:
 class Axes:
     """Where numbers are in a chart."""
 
-    def __init__(self, x_range: tuple[float, float], y_ticks: Sequence[float]) -> None:
-        self.x_range, self.y_ticks = x_range, y_ticks
+    def __init__(self, x_range: tuple[float, float], y_ticks: Sequence[float], *, log: bool) -> None:
+        self.x_range, self.y_ticks, self.log = x_range, y_ticks, log
         self.x_ticks = [tick for tick in ticks(*x_range, whole=True) if x_range[0] <= tick <= x_range[1]]
 
     def x(self, number: float) -> float:
@@ -117,6 +118,8 @@ class Axes:
     def y(self, number: float) -> float:
         """Pixels from the top."""
         first, last = self.y_ticks[0], self.y_ticks[-1]
+        if self.log:
+            first, last, number = (math.log(max(n, SMALLEST)) for n in (first, last, number))
         return HEIGHT - BOTTOM - (number - first) / (last - first) * (HEIGHT - TOP - BOTTOM)
 
     def drawn(self, x_label: str, y_label: str) -> str:
@@ -146,6 +149,17 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     first = math.floor(low / step + 1e-9)
     last = max(math.ceil(high / step - 1e-9), first + 1)
     return [n * step for n in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of 10 from at most `low` to at least `high`; of less than two of them 2 and 5 times as well."""
+    low, high = max(low, SMALLEST), max(high, SMALLEST)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if math.log10(high / low) < 2 else (1,)
+    found = [size * 10.0**power for power in powers for size in steps]
+    first = max(number for number in found if number <= low * (1 + 1e-9))
+    last = min((number for number in found if number >= high * (1 - 1e-9) and number > first), default=10 * first)
+    return [number for number in found if first <= number <= last]
 
 
 def _line(line: Series, axes: Axes) -> str:

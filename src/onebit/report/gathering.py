@@ -17,11 +17,11 @@ from onebit.console import Progress
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import Batch, DataSet
 from onebit.errors import UserError
-from onebit.exporting.exporter import export
 from onebit.graph import Array
 from onebit.summary import Summary
 from onebit.training.config import Config
 from onebit.training.evaluation import Feed
+from onebit.training.exports import export_trained
 from onebit.training.kernels import histograms, sign_bits
 from onebit.training.nets import NetSpec, build_trained, read_weights
 from onebit.training.recipes import checked
@@ -155,8 +155,7 @@ def _learned(layer: QuantizedConv2d) -> torch.Tensor:
 def _pack(found: Gathered, net: nn.Module) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            example = torch.zeros(1, *found.spec.image_shape)
-            found.packed = export(net, Path(folder) / "net.onebit", example, description=found.spec.summary())
+            found.packed = export_trained(found.spec, net, Path(folder) / "net.onebit")
         except UserError as error:
             found.notes.append(f"The net has no file of bits: {error}")
 

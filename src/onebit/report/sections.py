@@ -83,7 +83,7 @@ def curves(runs: Sequence[Gathered]) -> str:
     of_matrices = _not_zero(lines("flipped_projections", "W", factor=100))
     charts = (
         line_chart("accuracy", accuracy, "top-1, %", legend=True),
-        line_chart("loss (cross entropy)", losses, "loss", legend=True),
+        line_chart("loss (cross entropy)", losses, "loss", legend=True, log=True),
         line_chart("projection loss L_P", _not_zero(lines("loss_p", "L_P")), "L_P", legend=several),
         line_chart("bits of kernels that an epoch turned", of_kernels, "%", legend=several),
         line_chart("bits of projection matrices that an epoch turned", of_matrices, "%", legend=several),

@@ -22,7 +22,8 @@ def write_report(out: Path, runs: Sequence[Gathered], lead: str = "", title: str
     else:
         first = next((run for run in told if run.last_kernels), told[0])  # the first with something 1-bit to show
         parts += [
-            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=run is first, kind="run") for run in told
+            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=run is first, kind="run")
+            for run in told
         ]
     content = page(title, parts).encode()
     if not out.parent.is_dir():
