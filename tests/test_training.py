@@ -338,7 +338,9 @@ def test_a_net_that_the_last_update_of_an_epoch_destroys(tmp_path, monkeypatch, 
     with pytest.raises(UserError, match=r"stopped at step 5 \(epoch 1, "):
         small_run(tmp_path, method=method)
     assert not (tmp_path / "last.safetensors").exists()
-    assert [record["kind"] for record in records(tmp_path)] == (["kernels"] if method == "pcnn" else [])  # at the start
+    assert [record["kind"] for record in records(tmp_path)] == (
+        ["kernels"] if method == "pcnn" else []
+    )  # at the start
     monkeypatch.undo()
     assert small_run(tmp_path, method=method, lr=0.05)["updates"] == 10  # there was nothing to resume: begun anew
     assert len(records(tmp_path, "epoch")) == 2

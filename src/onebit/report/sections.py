@@ -208,7 +208,9 @@ def _kernel_pictures(kernels: Sequence[Kernels]) -> str:
         layer, learned, used = kernels[at]
         grids = [kernel_grid(_grey(learned), SHOWN_KERNELS, 3), kernel_grid(_grey(used), SHOWN_KERNELS, 3)]
         both = np.concatenate([np.pad(g, ((0, 0), (0, 6)), constant_values=128) for g in grids], axis=1)
-        figures.append(figure(layer, picture(both[:, :-6], f"{layer}: kernels, learned and as bits")))
+        figures.append(
+            figure(f"{layer}, its first kernels", picture(both[:, :-6], f"{layer}: kernels, learned and as bits"))
+        )
     return grid(*figures)
 
 
