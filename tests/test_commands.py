@@ -1,7 +1,6 @@
 """The command line, as real processes."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,24 +15,6 @@ from onebit.data.digits import load_digits
 def onebit_command(*words, **options):
     command = [sys.executable, "-m", "onebit", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
-
-
-@pytest.mark.parametrize("seed", ["0", *(pytest.param(str(s), marks=pytest.mark.slow) for s in range(1, 5))])
-def test_demo_trains_both_nets(seed):
-    """The 1-bit net ends within 3 points of its float twin, and the bits are counted."""
-    done = onebit_command("demo", "--quiet", "--seed", seed)
-    assert done.returncode == 0, done.stderr
-    twin, one_bit = (float(a) for a in re.findall(r"([\d.]+) %", done.stdout))
-    assert twin > 90
-    assert one_bit >= twin - 3
-    assert "267,426" in done.stdout  # 267,264 bits of kernels and 18 masks of 9
-    assert "32 times fewer bits" in done.stdout
-
-
-def test_demo_with_projections_halves_the_bits():
-    done = onebit_command("demo", "--epochs", "1", "--quiet", "--projections", "2")
-    assert done.returncode == 0, done.stderr
-    assert f"{267_264 // 2 + 18 * 2 * 9:,}" in done.stdout
 
 
 @pytest.mark.parametrize(

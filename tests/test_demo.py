@@ -1,0 +1,129 @@
+"""`onebit demo`: from training to the table and the page, as a real process."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
+
+from data_files import cifar10_python
+from onebit.demonstration import config_of, contestants
+from onebit.modelfile import read_model
+from training_runs import call, command, start
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The whole of it, as a newcomer runs it."""
+    folder = tmp_path_factory.mktemp("demo")
+    code, out, err = command("demo", "--quiet", "-o", str(folder / "demo"), timeout=600)
+    assert (code, err) == (0, "")
+    return folder / "demo", out
+
+
+def test_the_table(demo):
+    folder, out = demo
+    rows = [re.split(r"\s*│\s*", line.strip("│ ")) for line in out.splitlines() if line.startswith("│")]
+    assert [row[0] for row in rows] == ["float twin", "1-bit, W1A32", "1-bit, W1A1"]
+    accuracies = [float(row[1].split()[0]) for row in rows]
+    assert accuracies[0] > 94
+    assert accuracies[1] > accuracies[0] - 3
+    assert accuracies[2] > 90
+    for row, run in zip(rows, ("float", "w1a32", "w1a1"), strict=True):
+        assert int(row[2].replace(",", "")) == (folder / run / "net.onebit").stat().st_size
+        assert float(row[7].split()[0]) >= 99.5, "engine and PyTorch agree"
+    sizes = [int(row[2].replace(",", "")) for row in rows]
+    assert [row[3] for row in rows] == [f"{sizes[0] / size:.1f} x" for size in sizes]
+    assert sizes[0] > 16 * sizes[1]
+    assert f"the page to look at: {folder / 'report.html'}" in out
+
+
+def test_the_page(demo):
+    folder, out = demo
+    page = (folder / "report.html").read_text()
+    for line in out.splitlines():
+        if line.startswith("│"):
+            for cell in re.split(r"\s*│\s*", line.strip("│ ")):
+                assert f">{cell}</td>" in page
+    for words in ("confusion matrix", "Feature maps before and after binarization", "input as 1 bit", "accuracy"):
+        assert words in page
+    assert 'src="http' not in page
+
+
+def test_again_it_shows_what_was_trained(demo, capsys):
+    folder, _ = demo
+    before = (folder / "w1a1" / "last.safetensors").stat().st_mtime_ns
+    code, out, err = call(capsys, "demo", "--quiet", "--json", "-o", str(folder))
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["report"] == str(folder / "report.html")
+    for row in found["rows"]:
+        assert row["same_class"] >= 0.995 * row["test_images"]
+        assert row["test_images"] == 449
+        assert min(row["torch_ms"], row["engine_ms"], row["times_faster"]) > 0
+    assert (folder / "w1a1" / "last.safetensors").stat().st_mtime_ns == before
+    code, _, err = call(capsys, "demo", "--quiet", "--epochs", "2", "-o", str(folder))
+    assert code == 2
+    assert "holds another run: use another --out, or remove it" in err
+
+
+def test_ctrl_c_and_on(tmp_path):
+    folder = tmp_path / "demo"
+    words = ("demo", "--epochs", "2", "-o", str(folder))
+    process = start(*words)
+    limit = time.monotonic() + 120
+    while not (folder / "float" / "last.safetensors").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "stopped" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert "1-bit, W1A1" in out
+
+
+def test_projections_share_their_bits(tmp_path, capsys):
+    code, out, _ = call(
+        capsys, "demo", "--quiet", "--epochs", "1", "--projections", "2", "--json", "-o", str(tmp_path)
+    )
+    assert code == 0
+    _, w1a32, w1a1 = json.loads(out)["rows"]
+    for row, bits in ((w1a32, 32), (w1a1, 1)):
+        model = read_model(f"{row['run']}/net.onebit")
+        assert model.description == f"pcnn wrn22, width 8, J = 2, W1A{bits}, digits"
+        kernels = sum(node.tensors["kernels"].nbytes for node in model.graph.nodes if node.op == "bconv2d")
+        assert kernels == 267_264 // 2 // 8
+
+
+def test_cifar10(tmp_path, capsys):
+    """On a few images in the published layout."""
+    cifar10_python(tmp_path / "data", count=32)
+    words = [
+        "demo",
+        "--data",
+        "cifar10",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--epochs",
+        "1",
+        "--quiet",
+        "--json",
+    ]
+    code, out, err = call(capsys, *words, "-o", str(tmp_path / "demo"))
+    assert (code, err) == (0, "")
+    rows = json.loads(out)["rows"]
+    assert [row["test_images"] for row in rows] == [rows[0]["test_images"]] * 3
+    assert all(row["same_class"] >= 0.9 * row["test_images"] for row in rows)
+    assert read_model(tmp_path / "demo" / "w1a1" / "net.onebit").graph.input_shape == (3, 32, 32)
+
+
+def test_the_nets_differ_in_nothing_but_their_bits_and_rate():
+    configs = [config_of(each, "digits", {"seed": 3}) for each in contestants("digits", 1)]
+    keys = [{k for k, v in config.model_dump().items() if v != getattr(configs[0], k)} for config in configs]
+    assert keys == [set(), {"method", "lr"}, {"method", "lr", "activation_bits"}]
+    assert {config.seed for config in configs} == {3}
