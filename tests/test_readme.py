@@ -40,7 +40,7 @@ def test_there_are_blocks():
 
 
 def commands():
-    """The lines of `onebit train`, `eval`, `compare`, `export`, `inspect` and `bench` in documents and in --help."""
+    """The lines of `onebit train`, `eval`, `compare`, `export`, `inspect`, `bench` in documents and in --help."""
     documents = ("README.md", "docs/training.md", "docs/comparing.md", "docs/export.md", "docs/engine.md")
     texts = [(ROOT / name).read_text() for name in documents]
     texts += [module.EXAMPLES for module in (train, evaluation, compare, export, inspect, bench)]

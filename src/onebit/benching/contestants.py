@@ -44,12 +44,12 @@ class Row:
     """A program with a net; once it is timed, the seconds of its calls. Without them `failure` says why.
 
     name        of `PEERS`, or 'onebit'
-    net         'bits': the file; 'same': its bits as floats; 'twin': its float twin
+    net         'file': from bits; 'same': its bits as floats; 'twin': its float twin
     agreement   with onebit's outputs of the same images; of a twin, which is another net, None
     """
 
     name: str
-    net: Literal["bits", "same", "twin"]
+    net: Literal["file", "same", "twin"]
     way: str = ""
     failure: str = ""
     agreement: Agreement | None = None

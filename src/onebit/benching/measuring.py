@@ -16,7 +16,7 @@ from onebit.peers.runner import burst, in_short, times_faster
 from onebit.runnable import Floats
 
 LEAST_IMAGES = 8  # by which outputs are compared
-MOST_CALLS = 1000  # of a burst
+MOST_CALLS = 100_000  # of a burst
 
 
 class Effort(NamedTuple):
@@ -45,7 +45,7 @@ class Table:
 def rows_of(names: list[str]) -> list[Row]:
     """Ours, and two of each program."""
     peers = [Row(name, net) for name in names for net in ("same", "twin")]
-    return [Row(OURS, "bits"), *peers]
+    return [Row(OURS, "file"), *peers]
 
 
 def measure(

@@ -15,7 +15,7 @@ from onebit.benching.measuring import Effort, Table
 from onebit.console import print_table
 
 WIDTH = 100
-NETS = {"bits": "bits", "same": "same net", "twin": "float twin"}
+NETS = {"file": "the file", "same": "same net", "twin": "float twin"}
 MOST_NAMES = 4  # of layers in a line
 LEAST_SHARE = 0.001  # of the time: less is not worth a line
 

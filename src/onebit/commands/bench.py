@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HELP = "time a .onebit file: latency, throughput, layers; beside PyTorch, ONNX Runtime and OpenVINO"
 EXAMPLES = """examples:
-  onebit bench net.onebit                      1 and 32 images a call, beside every program that is installed
+  onebit bench net.onebit                      with 1 and 32 images a call, beside every program that is installed
   onebit bench net.onebit --against none       onebit alone
   onebit bench net.onebit --against torch --batch 64   batches of 64 images, beside PyTorch
   onebit bench net.onebit --isa scalar         with the kernels in plain C
