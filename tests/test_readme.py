@@ -9,7 +9,7 @@ import torch
 
 import foreign_nets
 import onebit
-from onebit.commands import compare, export, inspect, make_parser, train
+from onebit.commands import bench, compare, export, inspect, make_parser, train
 from onebit.commands import eval as evaluation
 from onebit.comparison.plan import parse_contestants
 from onebit.training.recipes import resolve
@@ -40,12 +40,12 @@ def test_there_are_blocks():
 
 
 def commands():
-    """The lines of `onebit train`, `eval`, `compare`, `export` and `inspect` in the documents and in --help."""
-    documents = ("README.md", "docs/training.md", "docs/comparing.md", "docs/export.md")
+    """The lines of `onebit train`, `eval`, `compare`, `export`, `inspect`, `bench` in documents and in --help."""
+    documents = ("README.md", "docs/training.md", "docs/comparing.md", "docs/export.md", "docs/engine.md")
     texts = [(ROOT / name).read_text() for name in documents]
-    texts += [module.EXAMPLES for module in (train, evaluation, compare, export, inspect)]
+    texts += [module.EXAMPLES for module in (train, evaluation, compare, export, inspect, bench)]
     lines = [line.split("onebit ", 1)[1] for text in texts for line in text.splitlines()
-             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare|export|inspect) ", line)]  # fmt: skip
+             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare|export|inspect|bench) ", line)]  # fmt: skip
     return [shlex.split(re.split(r"\s{2,}(?=[a-zA-Z])", line, maxsplit=1)[0], comments=True) for line in lines]
 
 

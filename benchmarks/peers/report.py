@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import subprocess
 import textwrap
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from onebit.benching.machine import this_machine
 from onebit.peers.agreement import CLOSE
 
 from .environments import ROOT
@@ -27,7 +26,6 @@ HEAD = (
     "agreement with torch",
 )
 WORDS = 3  # columns of words; the others are of figures
-FLAGS = ("sse4", "ssse3", "avx", "fma", "f16c", "vnni", "amx", "popcnt", "bmi", "asimd", "neon", "sve", "dotprod")
 LEGEND = {
     "net": "'same' is the net of the file, its bits as floats where a peer has no 1-bit convolution. 'twin' is the"
     " same net with float kernels and inputs, norms folded, no signs: what one would run without onebit. int8 rows"
@@ -53,15 +51,9 @@ class Table(NamedTuple):
 
 def machine() -> dict[str, str]:
     """The processor and what of its instructions counts here."""
-    described = {"system": f"{platform.system()} {platform.machine()}", "python": platform.python_version()}
-    file = Path("/proc/cpuinfo")
-    if not file.exists():
-        return described | {"cpu": platform.processor()}
-    lines = [line.partition(":") for line in file.read_text().splitlines()]
-    fields = {name.strip().lower(): value.strip() for name, _, value in lines}
-    flags = [flag for flag in fields.get("flags", fields.get("features", "")).split() if flag.startswith(FLAGS)]
-    cpu = fields.get("model name", platform.processor())
-    return described | {"cpu": cpu, "instructions": " ".join(sorted(flags))}
+    here = this_machine()
+    described = {"system": here.system, "python": here.python, "cpu": here.cpu}
+    return described | ({"instructions": " ".join(here.instructions)} if here.instructions else {})
 
 
 def versions(tables: list[Table]) -> str:

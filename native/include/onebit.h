@@ -127,7 +127,8 @@ onebit_status onebit_run(const onebit_net *net, void *workspace, const float *im
                          onebit_layout layout, float *outputs, double *step_seconds);
 
 /* What runs. Of each step, in order: the kernel of its inner loop, in words, and the instruction set of that: the net's,
-   or 'scalar' where the net's has nothing for it. What becomes of a layer's numbers (`onebit_output`) is not counted.
+   or 'scalar' where the net's has nothing for it. What becomes of a layer's numbers (`onebit_output`) counts only
+   where a step is nothing else ("output stage").
    "Winograd or floats": the second for images with numbers that are large or not finite. NULL: there is no such step. */
 size_t onebit_steps(const onebit_net *net);
 const char *onebit_step_kernel(const onebit_net *net, size_t step);

@@ -60,7 +60,7 @@ onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_
     if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
     const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
     const bool is_in_table = in->kind != ONEBIT_BITS && channels >= net->kernels->least_finished;
-    return status ? status : add_step(net, &it->step, NUMBER_BY_NUMBER, is_in_table ? IN_TABLE : IN_PLAIN_C);
+    return status ? status : add_step(net, &it->step, "output stage", is_in_table ? IN_TABLE : IN_PLAIN_C);
 }
 
 /* Two values. */

@@ -35,8 +35,10 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
-    """A table to stdout; the first `left` columns begin, the others end at the same place."""
+def print_table(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, width: int | None = None
+) -> None:
+    """A table to stdout, at most `width` wide; the first `left` columns begin, others end at the same place."""
     from rich.table import Table
     from rich.text import Text
 
@@ -45,7 +47,7 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
         table.add_column(heading, justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))  # no cell is markup: names come from files
-    console().print(table)
+    console().print(table, width=width)
 
 
 class Progress:

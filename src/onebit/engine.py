@@ -62,8 +62,8 @@ class Engine(Runnable):
     def info(self) -> dict[str, Any]:
         """What runs here: the kernels' instruction set, the steps with what each is made of, and bytes of memory.
 
-        kernel, isa       of a step: its inner loop, in words, and the instruction set of that: 'scalar' where the net's
-                          has nothing for it
+        kernel, isa       of a step: its inner loop, in words, and the instruction set of that; 'scalar' where the
+                          net's has nothing for it
         weight_bytes      of tensors, as the kernels have them
         workspace_bytes   for the values of one image; a thread that runs at the same time as others has its own
         """

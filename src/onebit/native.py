@@ -38,3 +38,11 @@ def chosen_isa(isa: str) -> str:
     if wanted not in there:
         raise UserError(f"{source}: this machine can't run it; it can run {', '.join(there)}")
     return wanted
+
+
+def why_isa(isa: str) -> str:
+    """Where the choice of `chosen_isa` came from, in words."""
+    if isa != "auto":
+        return "as asked"
+    wanted = os.environ.get(ISA_VARIABLE, "")
+    return "the fastest that this machine can run" if wanted in {"", "auto"} else f"${ISA_VARIABLE}"

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
-COMMANDS = ("demo", "train", "eval", "export", "run", "inspect", "compare", "report")
+COMMANDS = ("demo", "train", "eval", "export", "run", "inspect", "bench", "compare", "report")
 # What to install for a module that lacks.
 EXTRAS = {
     "torch": "train",

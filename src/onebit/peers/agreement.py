@@ -32,8 +32,12 @@ def compare(found: Floats, expected: Floats) -> Agreement:
     """How two outputs of the same net agree."""
     if found.shape != expected.shape:
         raise ValueError(f"outputs of shape {found.shape}, not {expected.shape}")
-    largest = np.abs(expected).max() or 1.0  # outputs may all be 0
-    error = np.abs(found - expected) / largest
+    finite = np.abs(expected[np.isfinite(expected)])
+    largest = finite.max(initial=0.0) or 1.0  # outputs may all be 0
+    with np.errstate(invalid="ignore"):  # of two infinities, which are told apart below
+        error = np.abs(found - expected) / largest
+    error[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
+    error = np.nan_to_num(error, nan=np.inf)
     same = float((found.argmax(axis=1) == expected.argmax(axis=1)).mean())
     close = int((error.reshape(len(error), -1).max(axis=1) < CLOSE).sum())
     inside = error[:, :, 1:-1, 1:-1] if error.ndim == 4 else error

@@ -126,20 +126,32 @@ def _prelu(writer: _Writer, node: Node) -> None:
 
 
 def _pool(writer: _Writer, node: Node) -> None:
-    at = node.attributes
-    own = (
-        {"dilations": at["dilation"]} if node.op == "max_pool2d" else {"count_include_pad": at["count_include_pad"]}
-    )
+    at, is_max = node.attributes, node.op == "max_pool2d"
+    before, behind = at["padding"], _padding_behind(writer, node)
+    own = {"dilations": at["dilation"]} if is_max else {"count_include_pad": int(at["count_include_pad"])}
+    if own.get("count_include_pad") and any(more > usual for more, usual in zip(behind, before, strict=True)):
+        raise CannotRunError(f"{node.name}: programs differ in what a mean counts beyond its padding (ceil_mode)")
     writer.put(
-        "MaxPool" if node.op == "max_pool2d" else "AveragePool",
+        "MaxPool" if is_max else "AveragePool",
         [*node.inputs],
         node.name,
         kernel_shape=at["kernel_size"],
         strides=at["stride"],
-        pads=[*at["padding"], *at["padding"]],
-        ceil_mode=int(at["ceil_mode"]),
+        pads=[*before, *behind],
         **own,
     )
+
+
+def _padding_behind(writer: _Writer, node: Node) -> list[int]:
+    """As much as the last windows reach beyond the image, rows and columns: ceil_mode by padding alone.
+
+    Programs differ in whether a window of ceil_mode may begin behind the image.
+    """
+    at = node.attributes
+    sizes, counts = (writer.model.values[name].shape[1:] for name in (node.inputs[0], node.name))
+    reach = [d * (k - 1) + 1 for d, k in zip(at.get("dilation", (1, 1)), at["kernel_size"], strict=True)]
+    sides = zip(sizes, counts, reach, at["stride"], at["padding"], strict=True)
+    return [max(0, (count - 1) * stride + taps - size - pad) for size, count, taps, stride, pad in sides]
 
 
 def _mean(writer: _Writer, node: Node) -> None:

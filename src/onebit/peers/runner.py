@@ -44,11 +44,13 @@ Ways = dict[str, Callable[[], Runner]]
 
 def timed(run: Callable[[Any], Any], x: Any, seconds: float, most: int) -> list[float]:
     """The times of calls, as many as fit: one at least."""
-    taken = [0.0] * 0
-    while not taken or (sum(taken) < seconds and len(taken) < most):
+    taken: list[float] = []
+    total = 0.0
+    while not taken or (total < seconds and len(taken) < most):
         start = time.perf_counter()
         run(x)
         taken.append(time.perf_counter() - start)
+        total += taken[-1]
     return taken
 
 

@@ -1,7 +1,8 @@
 """The float twin of a packed net, and the weights of a packed net as floats. Needs no torch.
 
 The twin is what one would run without onebit: signs, thresholds and levels are left out, so that its convolutions
-read floats; its kernels are float; scales and norms behind a convolution are folded into it. It is a packed net, too.
+read floats; its kernels are float; scales and norms behind a convolution are folded into it.
+It is a packed net, too.
 """
 
 from __future__ import annotations

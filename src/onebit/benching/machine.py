@@ -1,0 +1,38 @@
+"""The machine that is measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+CPU_INFO = Path("/proc/cpuinfo")
+# What of a CPU's instructions counts for convolutions.
+FLAGS = ("sse4", "ssse3", "avx", "fma", "f16c", "vnni", "amx", "popcnt", "bmi", "asimd", "neon", "sve", "dotprod")
+
+
+class Machine(NamedTuple):
+    """cores: that this process may use; instructions: such as 'avx2', none if the system does not tell."""
+
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    instructions: tuple[str, ...]
+
+
+def this_machine() -> Machine:
+    """What the system says of itself."""
+    fields: dict[str, str] = {}
+    if CPU_INFO.exists():
+        lines = [line.partition(":") for line in CPU_INFO.read_text().splitlines()]
+        fields = {name.strip().lower(): value.strip() for name, _, value in lines}
+    flags = [flag for flag in fields.get("flags", fields.get("features", "")).split() if flag.startswith(FLAGS)]
+    return Machine(
+        fields.get("model name") or platform.processor() or platform.machine(),
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        f"{platform.system()} {platform.machine()}",
+        platform.python_version(),
+        tuple(sorted(flags)),
+    )

@@ -1,0 +1,161 @@
+"""What was measured, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onebit.benching.contestants import PEERS, Row
+from onebit.benching.layers import Layer, Limit
+from onebit.benching.machine import Machine
+from onebit.benching.measuring import Effort, Table
+from onebit.console import print_table
+
+WIDTH = 100
+NETS = {"file": "the file", "same": "same net", "twin": "float twin"}
+MOST_NAMES = 4  # of layers in a line
+LEAST_SHARE = 0.001  # of the time: less is not worth a line
+
+
+class Report(NamedTuple):
+    """All of it. why_isa: where the choice of kernels came from; missing: packages, by program."""
+
+    file: str
+    description: str
+    input_shape: tuple[int, ...]
+    machine: Machine
+    isa: str
+    why_isa: str
+    versions: dict[str, str]
+    effort: Effort
+    tables: list[Table]
+    layers: list[Layer]
+    limits: list[Limit]
+    missing: dict[str, list[str]]
+
+    def show(self) -> None:
+        """Print it."""
+        _say(f"{self.file}: {self.description or 'a net'}; input {' x '.join(map(str, self.input_shape))}")
+        cores = f"{self.machine.cores} core{'s' * (self.machine.cores > 1)}"
+        _say(f"{self.machine.cpu}, {cores}; kernels of onebit: {self.isa}, {self.why_isa}")
+        rounds = f"{self.effort.rounds} round{'s' * (self.effort.rounds > 1)}"
+        _say(f"one thread each, in turns, {rounds} of {self.effort.seconds:g} s; each program in its fastest way")
+        for table in self.tables:
+            _show_table(table)
+        _show_notes(self)
+        _show_layers(self.layers, self.tables[0].batch)
+        told = [limit for limit in self.limits if limit.share is None or limit.share >= LEAST_SHARE]
+        if told:
+            _say("not accelerated:")
+        for limit in told:
+            _say(f"- {_told(limit)}")
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "file": self.file,
+            "description": self.description,
+            "input_shape": list(self.input_shape),
+            "machine": self.machine._asdict(),
+            "isa": self.isa,
+            "why_isa": self.why_isa,
+            "threads": 1,
+            "versions": self.versions,
+            "effort": self.effort._asdict(),
+            "batches": [
+                {"batch": table.batch, "rows": [_figures(table, row) for row in table.rows]}
+                for table in self.tables
+            ],
+            "layers": [layer._asdict() | {"gmacs_per_second": layer.gmacs_per_second} for layer in self.layers],
+            "not_accelerated": [limit._asdict() for limit in self.limits],
+            "not_installed": [
+                {"peer": name, "lacks": lacks, "install": PEERS[name].install}
+                for name, lacks in self.missing.items()
+            ],
+        }
+
+
+def _figures(table: Table, row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": row.name, "net": row.net}
+    if row.failure:
+        return found | {"not_compared": row.failure}
+    agreement = row.agreement and row.agreement._asdict()
+    if agreement and not math.isfinite(agreement["difference"]):
+        agreement["difference"] = None  # JSON has no infinity
+    ms = table.milliseconds(row)
+    calls = [1e3 * taken for burst in row.bursts for taken in burst]
+    return found | {
+        "way": row.way,
+        "ms": ms,
+        "ms_p10": float(np.percentile(calls, 10)),
+        "images_per_second": 1e3 * table.batch / ms,
+        "times_onebit": table.times_onebit(row),
+        "agreement": agreement,
+    }
+
+
+def _say(line: str) -> None:
+    print(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+
+
+def _show_table(table: Table) -> None:
+    images = "1 image" if table.batch == 1 else f"{table.batch} images"
+    headings = ("", "net", "ms a call", "images/s", "times onebit's", "same class", "difference")
+    print_table(f"{images} a call", headings, [_cells(table, row) for row in table.rows], left=2, width=WIDTH)
+
+
+def _cells(table: Table, row: Row) -> tuple[str, ...]:
+    if row.failure:
+        return (row.title, NETS[row.net], "not compared", "", "", "", "")
+    ms, found = table.milliseconds(row), row.agreement
+    agreement = (f"{100 * found.same_argmax:.4g} %", f"{found.difference:.0e}") if found else ("", "")
+    speed = f"{1e3 * table.batch / ms:,.0f}" if ms < 100 * table.batch else f"{1e3 * table.batch / ms:.2f}"
+    return (row.title, NETS[row.net], f"{ms:.3f}", speed, f"{table.times_onebit(row):.2f}", *agreement)
+
+
+def _show_notes(report: Report) -> None:
+    rows = [row for table in report.tables for row in table.rows]
+    nets = {row.net for row in rows if not row.failure}
+    if "same" in nets:
+        _say(
+            "same net: the same numbers, bits as floats. same class, difference: how far its outputs agree with"
+            " onebit's (the largest is the same one; largest difference over largest output)."
+        )
+    if "twin" in nets:
+        _say("float twin: float kernels and inputs, no signs, norms folded: what one would run without onebit.")
+    failed = [row for row in rows if row.failure]
+    for line in dict.fromkeys(f"{row.title}, {NETS[row.net]}: not compared: {row.failure}" for row in failed):
+        _say(line)
+    for name, lacks in report.missing.items():
+        peer = PEERS[name]
+        _say(f"{peer.title}: not compared: {' and '.join(lacks)} not installed; {peer.install}")
+
+
+def _show_layers(layers: list[Layer], batch: int) -> None:
+    rows = [
+        (
+            layer.name,
+            " + ".join(layer.operations),
+            layer.runs,
+            f"{layer.ms:.4f}",
+            f"{100 * layer.share:.1f} %",
+            f"{rate:.1f}" if (rate := layer.gmacs_per_second) else "",
+        )
+        for layer in layers
+    ]
+    total = sum(layer.ms for layer in layers)
+    rows.append(("all", "", "", f"{total:.4f}", "100.0 %", ""))
+    title = "onebit's layers" + (f", of {batch} images a call" if batch > 1 else "")
+    headings = ("step", "operations", "kernel", "ms an image", "time", "GMAC/s")
+    print_table(title, headings, rows, left=3, width=WIDTH)
+
+
+def _told(limit: Limit) -> str:
+    if limit.share is None:
+        return limit.why
+    names = ", ".join(limit.layers[:MOST_NAMES]) + (", ..." if len(limit.layers) > MOST_NAMES else "")
+    count = f"{len(limit.layers)} layer{'s' * (len(limit.layers) > 1)}"
+    return f"{limit.why}: {100 * limit.share:.1f} % of the time, {count} ({names})"

@@ -1,0 +1,357 @@
+"""`onebit bench`: figures that fit together, tables, mistakes; with and without the programs beside it."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import onebit
+from engines import HERE
+from onebit.benching import contestants, machine
+from onebit.benching.layers import layers_of, limits_of
+from onebit.benching.machine import Machine, this_machine
+from onebit.engine import Engine
+from onebit.modelfile import write_model
+from onebit.native import ISA_VARIABLE
+from onebit.peers import torch_net
+from onebit.peers.runner import Runner
+from packed_nets import small_model
+from training_runs import call, command, start
+from wire_models import Chain, wire_models
+
+QUICK = ("--rounds", "2", "--seconds", "0.001", "--quiet")
+CPU = Machine("a CPU", 1, "Linux x86_64", "3", ())
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    """The command sets those of torch, which in these tests are those of other tests, too."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def saved(tmp_path, model):
+    path = tmp_path / "net.onebit"
+    write_model(model, path)
+    return str(path)
+
+
+def bench(capsys, path, *words):
+    code, out, err = call(capsys, "bench", path, *QUICK, *words)
+    assert (code, err) == (0, "")
+    return out
+
+
+def as_json(capsys, path, *words):
+    return json.loads(bench(capsys, path, "--json", *words))
+
+
+@pytest.mark.parametrize("kind", ["float", "bits", "levels"])
+def test_figures_fit_together(tmp_path, capsys, kind, monkeypatch):
+    monkeypatch.delenv(ISA_VARIABLE, raising=False)
+    path = saved(tmp_path, small_model(kind=kind))
+    found = as_json(capsys, path, "--against", "torch", "--batch", "1", "--batch", "3", "--batch", "1")
+    assert (found["file"], found["description"], found["input_shape"]) == (path, "small", [2, 6, 5])
+    assert (found["isa"], found["why_isa"]) == (HERE[0], "the fastest that this machine can run")
+    assert found["machine"]["cpu"]
+    assert found["machine"]["cores"] >= 1
+    assert found["effort"] == {"rounds": 2, "seconds": 0.001}
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["not_installed"] == []
+
+    assert [table["batch"] for table in found["batches"]] == [1, 3]
+    for table in found["batches"]:
+        rows = {(row["name"], row["net"]): row for row in table["rows"]}
+        assert list(rows) == [("onebit", "file"), ("torch", "same"), ("torch", "twin")]
+        for row in rows.values():
+            assert row["images_per_second"] == pytest.approx(1e3 * table["batch"] / row["ms"])
+            assert 0 < row["ms_p10"] <= row["ms"]
+        assert rows["onebit", "file"]["times_onebit"] == 1
+        assert rows["onebit", "file"]["way"] in {"channels first", "channels last"}
+        assert rows["torch", "same"]["way"] in {"eager", "frozen"}
+        agreement = rows["torch", "same"]["agreement"]
+        assert agreement["images"] >= 8
+        assert agreement["images"] % table["batch"] == 0
+        assert agreement["same_argmax"] == 1
+        assert agreement["difference"] < 1e-4
+        assert rows["onebit", "file"]["agreement"] is None
+        assert rows["torch", "twin"]["agreement"] is None  # another net
+
+    steps = onebit.load(path).info()["steps"]
+    assert [{key: layer[key] for key in steps[0]} for layer in found["layers"]] == steps
+    assert sum(layer["share"] for layer in found["layers"]) == pytest.approx(1)
+    for layer in found["layers"]:
+        has_weights = layer["name"] in {"stem", "conv", "fc"}
+        assert has_weights == bool(layer["precision"]) == (layer["macs"] > 0)
+        assert has_weights == (layer["gmacs_per_second"] is not None)
+    for limit in found["not_accelerated"]:
+        shares = [layer["share"] for layer in found["layers"] if layer["name"] in limit["layers"]]
+        assert limit["share"] is None or limit["share"] == pytest.approx(sum(shares))
+
+
+def test_tables_for_people(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(ISA_VARIABLE, "scalar")
+    out = bench(capsys, saved(tmp_path, small_model()), "--against", "torch")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].endswith("net.onebit: small; input 2 x 6 x 5")
+    assert "kernels of onebit: scalar, $ONEBIT_ISA" in lines[1]
+    assert [line.strip() for line in lines if line.endswith("a call") or "a call  " in line] == [
+        "1 image a call",
+        "32 images a call",
+    ]
+    for words in (
+        "│ onebit  │ the file   │",
+        "│ PyTorch │ same net   │",
+        "│ PyTorch │ float twin │",
+        "bconv2d + affine",
+        "bits, plain C",
+        "float twin: float kernels",
+        "plain C runs ($ONEBIT_ISA)",
+    ):
+        assert words in out
+    assert "OpenVINO" not in out
+
+
+def test_alone_and_as_asked(tmp_path, capsys):
+    path = saved(tmp_path, wire_models()[1])
+    found = as_json(capsys, path, "--against", "none", "--isa", "scalar", "--batch", "2")
+    assert (found["isa"], found["why_isa"]) == ("scalar", "as asked")
+    assert [row["name"] for table in found["batches"] for row in table["rows"]] == ["onebit"]
+    assert "plain C runs (as asked)" in found["not_accelerated"][-1 - (found["machine"]["cores"] > 1)]["why"] or (
+        HERE == ["scalar"]
+    )
+    out = bench(capsys, path, "--against", "none", "--batch", "2")
+    assert "PyTorch" not in out
+    assert "same net" not in out
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_other_programs(tmp_path, capsys, peer):
+    for package in ("onnx", peer):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'onebit[bench]'")
+    found = as_json(capsys, saved(tmp_path, small_model()), "--against", peer)
+    assert {"onnx", peer} <= set(found["versions"])
+    for table in found["batches"]:
+        same, twin = table["rows"][1:]
+        assert (same["name"], twin["name"]) == (peer, peer)
+        assert same["agreement"]["same_argmax"] == 1
+        assert twin["ms"] > 0
+
+    circular = Chain(2, 6, 6).add("pad", padding=[1] * 4, mode="circular").add("relu")
+    out = bench(capsys, saved(tmp_path, circular.model()), "--against", peer, "--batch", "1")
+    assert out.count("│ not compared │") == 2
+    assert "has no circular padding" in out
+
+
+def test_a_program_that_is_not_installed_is_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    path = saved(tmp_path, small_model())
+    found = as_json(capsys, path)
+    assert [(each["peer"], each["lacks"]) for each in found["not_installed"]] == [
+        ("torch", ["torch"]),
+        ("onnxruntime", ["onnx", "onnxruntime"]),
+        ("openvino", ["onnx", "openvino"]),
+    ]
+    assert [row["name"] for row in found["batches"][0]["rows"]] == ["onebit"]
+    out = bench(capsys, path, "--batch", "1")
+    assert "OpenVINO: not compared: onnx and openvino not installed; pip install 'onebit[bench]'" in out
+    assert "PyTorch: not compared: torch not installed; pip install 'onebit[train]'" in out
+
+
+@pytest.mark.parametrize("when", ["at the start", "later"])
+def test_a_program_that_fails_is_a_row_with_a_reason(tmp_path, capsys, monkeypatch, when):
+    def ways(model, images):
+        calls = []
+
+        def run(x):
+            calls.append(x)
+            if when == "at the start" or len(calls) > 9:
+                raise RuntimeError("it broke\nsomewhere")
+            return np.zeros((len(x), 3), np.float32)
+
+        return {"the only one": lambda: Runner(run)}
+
+    monkeypatch.setattr(torch_net, "ways", ways)
+    path = saved(tmp_path, small_model())
+    words = ("--against", "torch", "--batch", "8", "--rounds", "30")
+    rows = as_json(capsys, path, *words)["batches"][0]["rows"]
+    assert [row.get("not_compared") for row in rows[1:]] == ["RuntimeError: it broke"] * 2
+    out = bench(capsys, path, *words)
+    assert "PyTorch, same net: not compared: RuntimeError: it broke" in out
+
+
+MISTAKES = [
+    (["none.onebit"], "none.onebit: no such file"),
+    (["."], "a folder, not a file"),
+    (["text.onebit"], "text.onebit: not a .onebit file"),
+    (["cut.onebit"], "cut.onebit: not a .onebit file, or damaged"),
+    (["net.onebit", "--batch", "0"], "--batch 0: use at least 1"),
+    (["net.onebit", "--batch", "100000000"], "--batch 100000000: use at most 4473924 images of this size"),
+    (["net.onebit", "--batch", "many"], "invalid int value: 'many'"),
+    (["net.onebit", "--rounds", "0"], "--rounds 0: use at least 1"),
+    (["net.onebit", "--seconds", "nan"], "--seconds nan: use more than 0"),
+    (["net.onebit", "--seconds", "0"], "--seconds 0: use more than 0"),
+    (["net.onebit", "--against", "torhc"], "there is no 'torhc'; did you mean torch?"),
+    (["net.onebit", "--against", "tvm"], "use torch, onnxruntime, openvino or none"),
+    (["net.onebit", "--against", ","], "--against needs names"),
+    (["net.onebit", "--isa", "avx3"], "--isa avx3: there is no such kernel; did you mean avx2?"),
+    (["net.onebit", "--isa", "neon"], "use auto, avx2 or scalar"),
+    (["net.onebit", "--jsn"], "did you mean --json?"),
+    ([], "FILE"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_mistakes(words, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(small_model(), tmp_path / "net.onebit")
+    (tmp_path / "cut.onebit").write_bytes((tmp_path / "net.onebit").read_bytes()[:-5])
+    (tmp_path / "text.onebit").write_text("not a net\n")
+    code, out, err = call(capsys, "bench", *words)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.count("\n") == 1
+
+
+def test_kernels_that_the_machine_cannot_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(ISA_VARIABLE, "neon")
+    code, _, err = call(capsys, "bench", saved(tmp_path, small_model()))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "$ONEBIT_ISA=neon: there are auto, avx2, scalar" in err
+
+
+def test_as_a_process(tmp_path):
+    path = saved(tmp_path, small_model())
+    code, out, err = command("bench", path, *QUICK, "--against", "torch", "--batch", "2")
+    assert (code, err) == (0, "")
+    assert "2 images a call" in out
+    code, out, _ = command("bench", "--help")
+    assert code == 0
+    assert "onebit bench net.onebit" in out.split("examples:")[1]
+
+
+def test_without_torch(tmp_path):
+    """A packed net needs none; what is missing is said, and the rest runs."""
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+from onebit.commands import main
+sys.exit(main(sys.argv[1:]))
+"""
+    words = ["bench", saved(tmp_path, small_model()), *QUICK, "--against", "torch", "--batch", "1"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PyTorch: not compared: torch not installed" in done.stdout
+    assert "onebit's layers" in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_reader_that_has_had_enough_gets_no_message(tmp_path, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "onebit", "bench", saved(tmp_path, small_model()), *QUICK, "--against", "none"]
+    done = subprocess.run([*command, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+STOPPED = """
+import sys
+from onebit.benching import measuring
+from onebit.commands import main
+time_steps = measuring.time_steps
+def spoken(*arguments):
+    print("it runs", flush=True)
+    return time_steps(*arguments)
+measuring.time_steps = spoken
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_it_can_be_stopped(tmp_path):
+    words = ("bench", saved(tmp_path, small_model()), "--against", "none", "--rounds", "1000000", "--json")
+    process = start(*words, module=("-c", STOPPED))
+    assert process.stdout.readline() == "it runs\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert set(out.splitlines()) <= {"it runs"}
+    assert (process.returncode, err) == (130, "onebit bench: stopped\n")
+
+
+def limits(net, isa=None, machine=CPU):
+    engine = Engine(net, isa or HERE[0])
+    layers = layers_of(engine, [1.0] * len(engine.info()["steps"]))
+    return [limit.why for limit in limits_of(engine, layers, "as asked", machine)]
+
+
+needs_avx2 = pytest.mark.skipif("avx2" not in HERE, reason="this machine has no avx2")
+
+
+def binary(groups=1, before="sign", **options):
+    net = Chain(64 * groups, 4, 4).add(before, **options) if before else Chain(64 * groups, 4, 4)
+    return net.bconv(64, 64, groups=groups).add("affine", tensors={"scale": np.ones(1, np.float32)}).model()
+
+
+@needs_avx2
+def test_only_what_is_true_is_said_of_a_net():
+    assert limits(binary(), "avx2") == []
+    (said,) = limits(binary(before=""), "avx2")
+    assert said.startswith("1-bit kernels with float inputs (W1A32) run as float kernels do; with 1-bit inputs")
+    said = limits(binary(before="quantize", per_unit=9.0, low=-127, high=127), "avx2")
+    assert said[0].startswith("1-bit kernels with inputs of several bits run as float kernels do")
+    assert said[1] == "functions of single numbers (quantize): no avx2 kernel, plain C runs"
+    assert limits(binary(groups=2), "avx2") == [
+        "1-bit convolutions in groups: the channels of a group are taken bit by bit"
+    ]
+    assert limits(small_model(), "avx2") == [
+        "weights kept in float",
+        "pool of few channels (adaptive_avg_pool2d): no avx2 kernel, plain C runs",
+        "numbers that only move (reshape): no avx2 kernel, plain C runs",
+    ]
+    pooled = Chain(64, 6, 6).add("sign").bconv(64, 64).add("max_pool2d", kernel_size=[2, 2], stride=[2, 2])
+    pooled.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    assert limits(pooled.model(), "avx2") == ["pool of sums (max_pool2d): no avx2 kernel, plain C runs"]
+    taps = 65794
+    wide = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255).bconv(taps, 8, taps=(1, 1), masks=False)
+    wide.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    assert limits(wide.model(), "avx2")[-1].startswith(
+        "sums that are too large for counts of 16 bits and for floats"
+    )
+
+
+@needs_avx2
+def test_what_is_said_of_a_machine(monkeypatch):
+    large = CPU._replace(cores=8, instructions=("avx2", "avx512f"))
+    assert [line[:7] for line in limits(binary(), "avx2", large)] == ["AVX-512", "8 cores"]
+    assert limits(binary(), "scalar") == ["plain C runs (as asked); this machine can run avx2"]
+    engine = Engine(binary(), "scalar")
+    layers = layers_of(engine, [1.0] * len(engine.info()["steps"]))
+    without = type("Native", (), {"has_isa": staticmethod(lambda isa: isa == "scalar")})
+    monkeypatch.setattr("onebit.benching.layers.native", lambda: without)
+    (limit,) = limits_of(engine, layers, "as asked", CPU)
+    assert limit.why == "plain C runs: there are kernels for avx2, which this machine (Linux x86_64) can't run"
+    assert limit.share == 1
+
+
+def test_the_machine(tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nmodel name\t: A CPU @ 1 GHz\nflags\t\t: fpu avx2 sse4_1 vme\n")
+    monkeypatch.setattr(machine, "CPU_INFO", file)
+    assert this_machine().cpu == "A CPU @ 1 GHz"
+    assert this_machine().instructions == ("avx2", "sse4_1")
+    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "none")
+    assert this_machine().cpu
+    assert this_machine().instructions == ()
+
+
+def test_every_program_has_its_module():
+    for peer in contestants.PEERS.values():
+        assert importlib.util.find_spec(f"onebit.peers.{peer.module}")

@@ -1,0 +1,209 @@
+"""A packed net in other programs: PyTorch knows every operation; ONNX says what it lacks; twins are float."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onebit
+from onebit.operations import OPERATIONS
+from onebit.packing import pack_signs
+from onebit.peers import torch_net
+from onebit.peers.agreement import compare, draw_images
+from onebit.peers.runner import CannotRunError, Runner, burst, fastest, outputs_of, times_faster
+from onebit.peers.twin import float_twin
+from onebit.reference import Reference
+from packed_nets import Inception, Mobile, lived_in, small_model
+from wire_models import Chain, wire_models
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    """The runners of torch set them."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def exported(net, tmp_path, shape=(3, 13, 12)):
+    path = tmp_path / "net.onebit"
+    onebit.export(lived_in(net), path, torch.zeros(1, *shape))
+    return onebit.load(path).model
+
+
+def models(tmp_path):
+    yield from wire_models()
+    yield from (small_model(J, kind) for J in (1, 2) for kind in ("bits", "levels", "float"))
+    yield from (exported(net, tmp_path) for net in (Mobile(), Mobile(hard=False), Inception()))
+
+
+def assert_agrees(model, run, x):
+    expected = Reference(model)(x)
+    np.testing.assert_allclose(run(x), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def in_torch(model):
+    interpreter = torch_net.Interpreter(model)
+    return lambda x: interpreter(torch.from_numpy(x)).numpy()
+
+
+def test_torch_knows_every_operation():
+    assert set(torch_net.OPERATIONS) == set(OPERATIONS)
+
+
+def test_torch_makes_what_the_reference_makes(tmp_path):
+    seen = set()
+    for model in models(tmp_path):
+        assert_agrees(model, in_torch(model), draw_images(3, model.graph.input_shape))
+        seen |= {node.op for node in model.graph.nodes}
+    assert seen == set(OPERATIONS)
+
+
+@st.composite
+def nets(draw):
+    """A float or 1-bit convolution of any geometry, behind floats, bits or levels; a pad and a pool."""
+    groups, planes = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 3, 8)))
+    net = Chain(planes * groups, draw(st.integers(9, 12)), draw(st.integers(9, 12)))
+    before = draw(st.sampled_from(("floats", "bits", "levels", "conv2d")))
+    if before == "bits":
+        at_most = pack_signs(net.floats(planes * groups))
+        net.add("threshold", tensors={"thresholds": net.floats(planes * groups), "at_most": at_most})
+    elif before == "levels":
+        net.add("quantize", per_unit=draw(st.sampled_from((3.5, 40.0))), low=-127, high=127)
+    mode = draw(st.sampled_from(("reflect", "replicate", "circular")))
+    net.add("pad", padding=[draw(st.integers(0, 2)) for _ in range(4)], mode=mode)
+    window = {
+        "stride": [draw(st.integers(1, 2)) for _ in range(2)],
+        "dilation": [draw(st.integers(1, 2)) for _ in range(2)],
+        "padding": [draw(st.integers(0, 2)) for _ in range(4)],
+        "groups": groups,
+    }
+    if before == "conv2d":
+        weight = net.floats(4, planes, 3, 2)
+        net.add("conv2d", tensors={"weight": weight, "bias": net.floats(4)}, **window)
+    else:
+        J = draw(st.sampled_from((1, 2)))
+        modulation = {"modulation": net.floats(J, 3, 2)} if before == "floats" and draw(st.booleans()) else {}
+        net.bconv(planes, 4 // J, J=J, taps=(3, 2), more=modulation, masks=draw(st.booleans()), **window)
+    pool = {"kernel_size": [3, 2], "stride": [2, 1], "padding": [1, draw(st.integers(0, 1))]}
+    net.add("max_pool2d", **pool, ceil_mode=draw(st.booleans()))
+    net.add("affine", tensors={"scale": net.floats(4), "shift": net.floats(1)})
+    pool |= {"ceil_mode": draw(st.booleans()), "count_include_pad": draw(st.booleans())}
+    return net.add("avg_pool2d", **pool)
+
+
+@settings(max_examples=60, deadline=None)
+@given(net=nets())
+def test_torch_runs_every_geometry(net):
+    model = net.model()
+    assert_agrees(model, in_torch(model), draw_images(2, model.graph.input_shape))
+
+
+@settings(max_examples=20, deadline=None)
+@given(net=nets())
+def test_a_twin_is_float_and_of_the_same_shape(net):
+    model = net.model()
+    twin = float_twin(model)
+    assert not {"bconv2d", "sign", "threshold", "quantize"} & {node.op for node in twin.graph.nodes}
+    x = draw_images(2, model.graph.input_shape)
+    made = Reference(twin)(x)
+    assert made.shape == Reference(model)(x).shape
+    assert_agrees(twin, in_torch(twin), x)
+    size = np.abs(made).std() / (np.abs(Reference(model)(x)).std() + 1e-3)  # numbers that vanish would be slow
+    assert 1e-3 < size < 1e3
+
+
+def test_the_twin_folds_what_nothing_else_reads():
+    net = Chain(2, 4, 4)
+    weight = net.rng.integers(-127, 128, (3, 2, 1, 1)).astype(np.int8)
+    net.add("conv2d", "conv", tensors={"weight": weight, "weight_scale": net.floats(3)})
+    net.add("affine", "norm", tensors={"scale": net.floats(3), "shift": net.floats(3)})
+    net.add("affine", "scale", tensors={"scale": net.floats(1)}).add("relu", "end")
+    model = net.model()
+    twin = float_twin(model)
+    assert [node.op for node in twin.graph.nodes] == ["conv2d", "relu"]
+    x = draw_images(2, (2, 4, 4))
+    np.testing.assert_allclose(Reference(twin)(x), Reference(model)(x), rtol=1e-4, atol=1e-5)
+
+    net.add("add", "sum", inputs=["end", "norm"])  # now the norm has two readers: the second scale stays
+    twin = float_twin(net.model())
+    assert [node.op for node in twin.graph.nodes] == ["conv2d", "affine", "relu", "add"]
+    np.testing.assert_allclose(Reference(twin)(x), Reference(net.model())(x), rtol=1e-4, atol=1e-5)
+
+
+def needs(*modules):
+    for module in modules:
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install 'onebit[bench]'")
+
+
+def test_onnx_knows_every_operation():
+    needs("onnx")
+    from onebit.peers.onnx_net import CONVERSIONS
+
+    assert set(CONVERSIONS) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_peers_make_what_the_reference_makes(peer, tmp_path):
+    needs("onnx", peer)
+    module = importlib.import_module(f"onebit.peers.{peer}_net")
+    refused = []
+    for model in models(tmp_path):
+        x = draw_images(4, model.graph.input_shape)
+        try:
+            _, runner = fastest(module.ways(model, x[:2]), x[:2])
+        except CannotRunError as error:
+            refused.append(str(error))
+            continue
+        assert_agrees(model, lambda images, runner=runner: outputs_of(runner, images, 2), x)
+    assert all("no means of parts that overlap" in line for line in refused)
+    assert len(refused) < 4
+
+
+def test_onnx_says_what_it_lacks():
+    needs("onnx")
+    from onebit.peers.onnx_net import onnx_model
+
+    with pytest.raises(CannotRunError, match="pad0: ONNX 17 has no circular padding"):
+        onnx_model(Chain(1, 4, 4).add("pad", padding=[1] * 4, mode="circular").model(), 1)
+
+
+@pytest.mark.parametrize("way", ["eager", "frozen"])
+def test_runners_of_torch(way):
+    model = small_model()
+    x = draw_images(4, model.graph.input_shape)
+    runner = torch_net.ways(model, x[:2])[way]()
+    assert torch.get_num_threads() == 1
+    assert_agrees(model, lambda images: outputs_of(runner, images, 2), x)
+
+
+def test_the_fastest_way_is_taken_and_one_that_fails_is_passed_over():
+    def fail():
+        raise RuntimeError("first line\nsecond line")
+
+    x = np.zeros((1, 1, 2, 2), np.float32)
+    name, runner = fastest({"broken": fail, "good": lambda: Runner(lambda x: x + 1)}, x)
+    assert (name, runner.run(x).max()) == ("good", 1)
+    with pytest.raises(CannotRunError, match="RuntimeError: first line$"):
+        fastest({"broken": fail}, x)
+
+
+def test_bursts_and_ratios():
+    calls = []
+    assert len(burst(calls.append, 0, seconds=0.0, most=9)) == 1
+    assert len(calls) == 1  # a call that is longer than a burst counts at once
+    assert len(burst(calls.append, 0, seconds=60.0, most=3)) == 3
+    assert len(calls) == 1 + 3 + 3
+    assert times_faster([[1.0], [2.0], [5.0]], [[3.0], [8.0], [5.0]]) == 3.0
+
+
+def test_agreement_of_outputs_that_are_all_0_or_not_finite():
+    zeros = np.zeros((2, 3), np.float32)
+    assert compare(zeros, zeros)[:4] == (0.0, 2, 2, 1.0)
+    wild = np.array([[np.inf, np.nan, 1.0]], np.float32)
+    assert compare(wild, wild).difference == 0
+    with pytest.raises(ValueError, match="outputs of shape"):
+        compare(zeros, wild)
