@@ -26,6 +26,19 @@ if TYPE_CHECKING:
     from onebit.modelfile import Model
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+# What is not needed to run a .onebit file, and what needs it.
+PURPOSES = {
+    "torch": "to train and to export",
+    "pydantic": "to train",
+    "rich": "for tables and progress bars",
+    "pillow": "to read and to draw pictures",
+    "matplotlib": "to plot",
+    "shtab": "for `onebit completion`",
+    "tensorboard": "for `onebit train --tensorboard`",
+    "onnx": "to compare with ONNX Runtime",
+    "onnxruntime": "to compare with ONNX Runtime",
+    "openvino": "to compare with OpenVINO",
+}
 SMALL_DISK = 1e9  # bytes; a run of a large net keeps a few hundred megabytes
 
 
@@ -131,9 +144,9 @@ def _small_net() -> Model:
 
 def _package(name: str, *, must_be_there: bool = False) -> Finding:
     module, problem = _imported(name)
-    if module is None:
-        return Finding(name, "wrong" if must_be_there else "missing", problem, _how_to_get(name))
-    return Finding(name, "ok", _version(name))
+    if module is None and must_be_there:
+        return Finding(name, "wrong", problem, _how_to_get(name))
+    return Finding(name, "ok", _version(name)) if module else _missing(name, problem)
 
 
 def _imported(name: str) -> tuple[ModuleType | None, str]:
@@ -148,9 +161,11 @@ def _imported(name: str) -> tuple[ModuleType | None, str]:
 
 def _optional(name: str) -> Finding:
     """Not imported: they are large, and only their own commands need them."""
-    if importlib.util.find_spec(name) is None:
-        return Finding(name, "missing", "not installed; optional", _how_to_get(name))
-    return Finding(name, "ok", _version(name))
+    return Finding(name, "ok", _version(name)) if importlib.util.find_spec(name) else _missing(name)
+
+
+def _missing(name: str, problem: str = "not installed") -> Finding:
+    return Finding(name, "missing", f"{problem}; {PURPOSES[name]}", _how_to_get(name))
 
 
 def _version(distribution: str) -> str:
@@ -175,22 +190,22 @@ def _how_to_get(distribution: str) -> str:
 def _torch() -> Finding:
     torch, problem = _imported("torch")
     if torch is None:
-        advice = f"{_how_to_get('torch')}; before it, for a much smaller build that is for CPUs only: "
-        what = f"{problem}; to train and to export"
-        return Finding("torch", "missing", what, f"{advice}pip install torch --index-url {CPU_WHEELS}")
+        lacking = _missing("torch", problem)
+        smaller = f"before it, for a much smaller build for CPUs: pip install torch --index-url {CPU_WHEELS}"
+        return lacking._replace(advice=f"{lacking.advice}; {smaller}")
     if not hasattr(torch, "accelerator"):
         return Finding("torch", "missing", f"{torch.__version__}, too old", "pip install --upgrade 'torch>=2.6'")
     device = torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"
     if device == "cuda":
         device = f"cuda ({torch.cuda.device_count()} x {torch.cuda.get_device_name()})"
     threads = torch.get_num_threads()
-    return Finding("torch", "ok", f"{torch.__version__}, {threads} thread{'s'[: threads > 1]}, device {device}")
+    return Finding("torch", "ok", f"{torch.__version__}, {threads} {'thread' if threads == 1 else 'threads'}, device {device}")
 
 
 def _pillow() -> Finding:
     module, problem = _imported("PIL.features")
     if module is None:
-        return Finding("pillow", "missing", f"{problem}; to read and draw pictures", _how_to_get("pillow"))
+        return _missing("pillow", problem)
     lacking = [kind for kind, name in (("JPEG", "jpg"), ("WebP", "webp")) if not module.check(name)]
     if lacking:
         found = f"{_version('pillow')}, without {' and '.join(lacking)}"
@@ -258,5 +273,5 @@ def summary(found: Sequence[Finding]) -> str:
     """What it comes to, in one line."""
     wrong, missing = (sum(each.mark == mark for each in found) for mark in ("wrong", "missing"))
     if wrong:
-        return f"{wrong} thing{'s'[: wrong > 1]} must be mended before .onebit files can run"
-    return ".onebit files can run here" + (f"; {missing} remark{'s'[: missing > 1]}" if missing else "")
+        return f"{wrong} {'thing' if wrong == 1 else 'things'} to mend before .onebit files can run"
+    return ".onebit files can run here" + (f"; {missing} missing for other work" if missing else "")
