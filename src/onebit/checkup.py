@@ -16,14 +16,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from onebit.errors import UserError
 from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native
 from onebit.version import __version__
-
-if TYPE_CHECKING:
-    from onebit.modelfile import Model
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 # What is not needed to run a .onebit file, and what needs it.
@@ -81,9 +78,13 @@ def engine() -> Iterator[Finding]:
         chosen, why = chosen_isa("auto"), f"${ISA_VARIABLE}" if os.environ.get(ISA_VARIABLE) else "the fastest"
         yield Finding("kernels", "ok", f"{chosen} ({why}); this machine can run {', '.join(there)}")
     except UserError as error:
-        yield Finding("kernels", "wrong", str(error), f"unset {ISA_VARIABLE}, or let it be one of {', '.join(there)}")
+        yield Finding(
+            "kernels", "wrong", str(error), f"unset {ISA_VARIABLE}, or let it be one of {', '.join(there)}"
+        )
     try:
-        wrong = [isa for isa in there if not _is_right(isa)]
+        from onebit.selfcheck import is_right
+
+        wrong = [isa for isa in there if not is_right(isa)]
     except ImportError as error:
         yield Finding("exactness", "wrong", f"could not be looked at ({error})", "install what is missing above")
         return
@@ -92,54 +93,6 @@ def engine() -> Iterator[Finding]:
         yield Finding("exactness", "wrong", f"{', '.join(wrong)} and the reference engine disagree", advice)
     else:
         yield Finding("exactness", "ok", f"{', '.join(there)} and the reference engine agree bit for bit")
-
-
-def _is_right(isa: str) -> bool:
-    """Whether kernels and reference make the same of a small net, to the last bit."""
-    import numpy as np
-
-    from onebit.engine import Engine
-    from onebit.reference import Reference
-
-    model = _small_net()
-    images = np.random.default_rng(1).normal(size=(3, *model.graph.input_shape)).astype(np.float32)
-    return bool(np.array_equal(Engine(model, isa)(images), Reference(model)(images)))
-
-
-def _small_net() -> Model:
-    """1-bit convolutions of 1-bit inputs: whole numbers, which no order of additions can change."""
-    import numpy as np
-
-    from onebit.graph import INPUT, Graph, Node
-    from onebit.modelfile import Model
-    from onebit.operations import default_attributes
-    from onebit.packing import pack_kernels, pack_signs
-
-    rng = np.random.default_rng(0)
-
-    def convolution(name: str, of: str, inputs: int, outputs: int, projections: int, stride: int) -> Node:
-        own = {
-            "out_channels": outputs, "kernel_size": [3, 3], "projections": projections, "padding": [1] * 4,
-            "stride": [stride] * 2,
-        }  # fmt: skip
-        kernels = rng.choice([-1, 1], size=(outputs // projections, inputs, 3, 3))
-        tensors = {"kernels": pack_kernels(kernels), "masks": pack_signs(rng.choice([-1, 1], (projections, 3, 3)))}
-        return Node(name, "bconv2d", (of,), default_attributes("bconv2d") | own, tensors)
-
-    bits = {"thresholds": np.zeros(3, np.float32), "at_most": pack_signs(np.zeros(3))}
-    counted = {
-        "thresholds": rng.integers(-5, 6, 72).astype(np.int32),
-        "at_most": pack_signs(rng.choice([-1, 1], 72)),
-    }
-    scale = {"scale": np.full(10, 0.5, np.float32), "shift": np.arange(10, dtype=np.float32)}
-    nodes = [
-        Node("bits", "threshold", (INPUT,), {}, bits),
-        convolution("first", "bits", 3, 72, projections=2, stride=1),
-        Node("bits2", "threshold", ("first",), {}, counted),
-        convolution("second", "bits2", 72, 10, projections=1, stride=2),
-        Node("scaled", "affine", ("second",), {}, scale),
-    ]
-    return Model(Graph((3, 9, 7), nodes))
 
 
 def _package(name: str, *, must_be_there: bool = False) -> Finding:
@@ -199,7 +152,9 @@ def _torch() -> Finding:
     if device == "cuda":
         device = f"cuda ({torch.cuda.device_count()} x {torch.cuda.get_device_name()})"
     threads = torch.get_num_threads()
-    return Finding("torch", "ok", f"{torch.__version__}, {threads} {'thread' if threads == 1 else 'threads'}, device {device}")
+    return Finding(
+        "torch", "ok", f"{torch.__version__}, {threads} {'thread' if threads == 1 else 'threads'}, device {device}"
+    )
 
 
 def _pillow() -> Finding:
@@ -238,7 +193,9 @@ def _data(data_dir: str | None) -> Iterator[Finding]:
         return
     root = Path(folder).expanduser()
     if not root.is_dir():
-        yield Finding("data folder", "missing", f"{root}: no such folder", "training makes it for CIFAR, which it fetches")
+        yield Finding(
+            "data folder", "missing", f"{root}: no such folder", "training makes it for CIFAR, which it fetches"
+        )
         return
     yield Finding("data folder", "ok", f"{root} ({'--data-dir' if data_dir else '$ONEBIT_DATA'})")
     try:
@@ -253,7 +210,9 @@ def _data(data_dir: str | None) -> Iterator[Finding]:
         elif archive.is_file():
             yield Finding(name, "ok", f"{archive}, unpacked at its first use")
         else:
-            yield Finding(name, "missing", "not there", f"`onebit train --data {name} --data-dir {root}` fetches it")
+            yield Finding(
+                name, "missing", "not there", f"`onebit train --data {name} --data-dir {root}` fetches it"
+            )
     train, test = parts_of(root)
     if train.is_dir() and test is not None:
         yield Finding("imagefolder", "ok", f"{train} and {test}")

@@ -1,6 +1,6 @@
 """`onebit completion`: a script that makes a shell complete commands, options, names and files.
 
-The script is made from the parsers by shtab (docs/decisions/0014). It has everything in it: no Python runs at a tab.
+Made from the parsers by shtab (docs/decisions/0014). All is in the script: no Python runs when a tab is typed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _suggest(action: argparse.Action) -> None:
-    """What may stand behind an option: told by the word for it in --help (A|B|C, FILE, DIR, RUN), or by its name."""
+    """What may stand behind an option: by the word for it in --help (A|B|C, FILE, DIR, RUN), or by its name."""
     import shtab
 
     words = str(action.metavar or "").split("|")

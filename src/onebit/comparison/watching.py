@@ -90,4 +90,3 @@ class Display:
             return f"{json.loads(records[-1])['epoch']}/{run.config.epochs}"
         except (OSError, ValueError, KeyError, IndexError):
             return f"0/{run.config.epochs}"
-

@@ -98,4 +98,3 @@ def _unpack(file: Path, folder: Path) -> None:
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-

@@ -161,4 +161,3 @@ class TensorBoard:
     def close(self) -> None:
         """See `Watcher`."""
         self._writer.close()
-
