@@ -94,7 +94,7 @@ class Progress:
             except ModuleNotFoundError:  # where nets only run there may be no rich: plain lines do
                 return self
             self._task = self._bars.add_task(self._what, total=self._total or None)
-            self._bars.start()
+            start(self._bars)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -122,6 +122,15 @@ class Progress:
 
     def _number(self, count: int) -> str:
         return f"{count / 1e6:.0f} MB" if self._of_bytes else str(count)
+
+
+def start(bars: Bars) -> None:
+    """Show the bars. A Ctrl-C just then must not leave them to their thread, which would draw on over all else."""
+    try:
+        bars.start()
+    except BaseException:
+        bars.stop()
+        raise
 
 
 def progress_bars(*, of_bytes: bool = False) -> Bars:

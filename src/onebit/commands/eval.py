@@ -59,15 +59,16 @@ class Subject(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and print the result."""
-    from onebit.data.catalog import load_data
-    from onebit.training.processes import Processes
-    from onebit.training.recipes import checked
-
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size {arguments.batch_size}: use at least 1")
     if arguments.workers < 0:
         raise UserError(f"--workers {arguments.workers}: use at least 0")
     subject = _packed(arguments) if is_packed(arguments.net) else _trained(arguments)
+
+    from onebit.data.catalog import load_data
+    from onebit.training.processes import Processes
+    from onebit.training.recipes import checked
+
     name = checked({"data": arguments.data or subject.data}, {"data": ""}).data
     data = load_data(
         name,
@@ -163,7 +164,7 @@ def is_packed(path: str) -> bool:
 
     file = Path(path).expanduser()
     if file.suffix == ".onebit":
-        return not file.is_dir()
+        return file.is_file()
     from safetensors import SafetensorError, safe_open
 
     try:

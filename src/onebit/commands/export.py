@@ -52,17 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, compare with PyTorch, and say what was written."""
-    import torch
-
     from onebit.commands.eval import is_packed
-    from onebit.exporting.exporter import export
-    from onebit.modelfile import Preprocessing
-    from onebit.training.nets import build_trained, read_weights
+    from onebit.modelfile import Preprocessing, read_model
 
     if arguments.calibrate is not None and (arguments.activation_bits is None or arguments.calibrate < 0):
         raise UserError(f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8")
     if is_packed(arguments.net):
-        raise UserError(f"{arguments.net}: is exported already: `onebit inspect` shows what is in it")
+        read_model(arguments.net)  # or what is wrong with it
+        raise UserError(f"{arguments.net}: is exported already; `onebit inspect` shows what is in it")
+
+    import torch
+
+    from onebit.exporting.exporter import export
+    from onebit.training.nets import build_trained, read_weights
+
     weights = read_weights(arguments.net, arguments.which)
     spec, file = weights.spec, _target(arguments)
     net = build_trained(weights).eval()

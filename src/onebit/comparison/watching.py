@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from onebit.comparison.plan import Run
 from onebit.comparison.running import failure_of, summary_of
-from onebit.console import progress_bars, say
+from onebit.console import progress_bars, say, start
 from onebit.training.runfolder import METRICS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Display:
         if not self._quiet and sys.stderr.isatty():
             self._progress = progress_bars()
             self._task = self._progress.add_task("runs", total=len(self._runs), completed=self._done, note="")
-            self._progress.start()
+            start(self._progress)
         before = f", {self._done} of them done before" if self._done else ""
         runs = "1 run" if len(self._runs) == 1 else f"{len(self._runs)} runs, {self._jobs} at a time"
         self.say(f"{runs}{before}; all of it goes into {self._folder}")

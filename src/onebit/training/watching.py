@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from onebit.console import LINE_SECONDS, progress_bars, say
+from onebit.console import LINE_SECONDS, progress_bars, say, start
 from onebit.errors import UserError
 
 
@@ -106,7 +106,7 @@ class LiveDisplay:
         self._run = self._progress.add_task("run", note="updates", total=None)
         self._epoch = self._progress.add_task("epoch", note="", total=None)
         self._epochs = self._steps = 0
-        self._progress.start()
+        start(self._progress)
 
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:
         """See `Watcher`."""
