@@ -13,7 +13,8 @@ from pathlib import Path
 
 ONEBIT = [str(Path(sys.executable).parent / "onebit")]  # the entry point that the package installs
 PLAIN = {
-    "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "ONEBIT_DATA", "ONEBIT_ISA", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE",
+    "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "ONEBIT_DATA", "ONEBIT_ISA", "PYTHONUNBUFFERED", "RANK",
+    "WORLD_SIZE",
 }  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, Self
 
@@ -20,10 +21,15 @@ COLOURS = {"red": 31, "green": 32, "yellow": 33}
 _silenced = False
 
 
-def be_quiet(quiet: bool) -> None:
-    """Whether remarks and progress are left out from here on: `--quiet` of every command."""
-    global _silenced  # noqa: PLW0603 a process has one command line
-    _silenced = quiet
+@contextmanager
+def quietly(quiet: bool) -> Iterator[None]:
+    """Whether remarks and progress are left out meanwhile: `--quiet` of every command."""
+    global _silenced  # noqa: PLW0603 a process has one stderr
+    before, _silenced = _silenced, quiet
+    try:
+        yield
+    finally:
+        _silenced = before
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -147,8 +153,8 @@ def progress_bars(*, of_bytes: bool = False) -> Bars:
     out = console(stderr=True)
 
     def shortened(words: str, width: int) -> Text:
-        text = Text(words)
-        text.truncate(width, overflow="ellipsis")
+        text = Text(words, no_wrap=True) if width else Text()
+        text.truncate(max(1, width), overflow="ellipsis")
         return text
 
     class What(ProgressColumn):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from onebit.console import be_quiet, complain
+from onebit.console import complain, quietly
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
@@ -113,8 +113,8 @@ def _run(name: str, words: list[str]) -> int:
     except SystemExit as end:  # argparse's way to end after --help and --version
         sys.stdout.flush()
         return int(end.code or 0)
-    be_quiet(arguments.quiet)
-    code = int(_module(arguments.command).run(arguments))
+    with quietly(arguments.quiet):
+        code = int(_module(arguments.command).run(arguments))
     sys.stdout.flush()
     return code
 
