@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--batch-size {arguments.batch_size}: use at least 1")
     if arguments.workers < 0:
         raise UserError(f"--workers {arguments.workers}: use at least 0")
-    subject = _packed(arguments) if is_packed(arguments.net) else _trained(arguments)
+    packed = is_packed(arguments.net)
+    subject = _packed(arguments) if packed else _trained(arguments)
 
     from onebit.data.catalog import load_data
     from onebit.training.processes import Processes
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_bad_image=arguments.on_bad_image,
     )
     _check_fits(arguments.net, subject, data)
-    with Processes(arguments.device) as processes:
+    with Processes("cpu" if packed else arguments.device) as processes:
         found = _measured(subject, data, arguments, processes)
     result = {"net": subject.described, "data": name, "top1": found.top1, "top5": found.top5, "loss": found.loss}
     result |= {"images": found.images, "skipped_images": len(data.skipped)}
@@ -127,7 +128,9 @@ def _packed(arguments: argparse.Namespace) -> Subject:
         import torch
 
         made = torch.from_numpy(engine(images.numpy()))
-        return made.log() if model.graph.nodes[-1].op == "softmax" else made
+        if model.graph.nodes[-1].op == "softmax":  # the logarithms of probabilities are logits, too
+            return made.clamp_min(torch.finfo(made.dtype).tiny).log()
+        return made
 
     mean, deviation, _ = model.preprocessing
     described = model.description or Path(arguments.net).name
@@ -138,11 +141,11 @@ def _packed(arguments: argparse.Namespace) -> Subject:
 def _check_fits(path: str, subject: Subject, data: DataSet) -> None:
     if data.num_classes != subject.num_classes:
         raise UserError(f"{path}: its net knows {subject.num_classes} classes, the data has {data.num_classes}")
+    if data.image_shape != subject.image_shape:
+        raise UserError(f"{path}: its net is for images {subject.image_shape}, the data has {data.image_shape}")
     names = subject.class_names
     if names and data.class_names != list(names) and not all(map(str.isdigit, data.class_names)):
         raise UserError(f"{path}: its net knows {names[0]}, ..., the data has other classes")
-    if data.image_shape != subject.image_shape:
-        raise UserError(f"{path}: its net is for images {subject.image_shape}, the data has {data.image_shape}")
 
 
 def _measured(subject: Subject, data: DataSet, arguments: argparse.Namespace, processes: Processes) -> Accuracy:
