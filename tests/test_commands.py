@@ -27,7 +27,6 @@ def onebit_command(*words, **options):
         (["fly"], "invalid choice: 'fly'"),
         (["train", "--epochs", "0"], "--epochs 0: use at least 1"),
         (["eval", "nowhere"], "nowhere: no such file or run folder"),
-        ([], "COMMAND"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_code_2(words, hint):

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 import onebit
-from onebit.commands import export
 from onebit.data.catalog import load_data
 from onebit.modelfile import read_model, write_model
 from onebit.training.evaluation import Feed
+from onebit.training.exports import crop_of
 from onebit.training.nets import build_trained, read_weights
 from packed_nets import small_model
 from training_runs import call, command, small_run
@@ -74,9 +74,9 @@ def test_from_a_run_to_a_file(run_folder, capsys):
 
 def test_the_crop_is_that_of_the_test_images(run_folder):
     spec = read_weights(run_folder).spec
-    assert export._crop(spec) == 1
+    assert crop_of(spec) == 1
     for data in ("imagefolder", "imagenet"):
-        assert export._crop(spec.model_copy(update={"data": data})) == 0.875
+        assert crop_of(spec.model_copy(update={"data": data})) == 0.875
 
 
 def test_eight_bits(run_folder, tmp_path, capsys):

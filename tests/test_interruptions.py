@@ -69,7 +69,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, whole, number, code):
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert err.splitlines()[-1] == f"stopped and saved; go on with: onebit train --resume {run}"
+    assert err.splitlines()[-1] == f"onebit train: stopped and saved; go on with: onebit train --resume {run}"
     assert len(records(run, "final")) == 0
     code, out, err = command("train", "--resume", str(run))
     assert code == 0, err

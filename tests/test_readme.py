@@ -1,5 +1,6 @@
 """The README's Python runs as it stands there."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -9,8 +10,7 @@ import torch
 
 import foreign_nets
 import onebit
-from onebit.commands import bench, compare, export, inspect, make_parser, train
-from onebit.commands import eval as evaluation
+from onebit.commands import COMMANDS, EXAMPLES, compare, make_parser, train
 from onebit.comparison.plan import parse_contestants
 from onebit.training.recipes import resolve
 
@@ -40,13 +40,16 @@ def test_there_are_blocks():
 
 
 def commands():
-    """The lines of `onebit train`, `eval`, `compare`, `export`, `inspect`, `bench` in documents and in --help."""
-    documents = ("README.md", "docs/training.md", "docs/comparing.md", "docs/export.md", "docs/engine.md")
-    texts = [(ROOT / name).read_text() for name in documents]
-    texts += [module.EXAMPLES for module in (train, evaluation, compare, export, inspect, bench)]
+    """The lines of commands in the documents and in --help, as words."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    texts += [EXAMPLES, *(importlib.import_module(f"onebit.commands.{name}").EXAMPLES for name in COMMANDS)]
+    known = "|".join(COMMANDS)
     lines = [line.split("onebit ", 1)[1] for text in texts for line in text.splitlines()
-             if re.match(r"\s*(torchrun .*)?onebit (train|eval|compare|export|inspect|bench) ", line)]  # fmt: skip
-    return [shlex.split(re.split(r"\s{2,}(?=[a-zA-Z])", line, maxsplit=1)[0], comments=True) for line in lines]
+             if re.match(rf"\s*(torchrun .*)?onebit ({known})( |$)", line)]  # fmt: skip
+    commands = [
+        re.split(r"\s{2,}(?=[a-zA-Z])|\s[|>]\s", line, maxsplit=1)[0] for line in lines
+    ]  # not what it says of it
+    return [shlex.split(command, comments=True) for command in commands]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
@@ -59,4 +62,5 @@ def test_a_command_of_the_documents_is_a_right_one(words):
 
 
 def test_there_are_commands():
-    assert len(commands()) > 28
+    assert len(commands()) > 40
+    assert {words[0] for words in commands()} == set(COMMANDS)

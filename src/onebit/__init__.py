@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onebit.layers import ProjectionConv2d
     from onebit.loading import load
     from onebit.modelfile import Preprocessing
+    from onebit.training.nets import load_trained
 
 __all__ = [
     "BinarizationReport",
@@ -45,6 +46,7 @@ __all__ = [
     "discrete_backprop",
     "export",
     "load",
+    "load_trained",
     "models",
     "parameter_groups",
     "rivals",
@@ -68,11 +70,13 @@ _HOME = {
     "discrete_backprop": "backprop",
     "export": "exporting.exporter",
     "load": "loading",
+    "load_trained": "training.nets",
     "models": "models",
     "parameter_groups": "groups",
     "rivals": "rivals",
     "storage": "counting",
 }
+_NEEDED_TO_TRAIN = {"torch": "PyTorch", "pydantic": "pydantic"}
 
 
 def __getattr__(name: str) -> object:
@@ -81,9 +85,11 @@ def __getattr__(name: str) -> object:
     try:
         home = importlib.import_module(f"onebit.{_HOME[name]}")
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name not in _NEEDED_TO_TRAIN:
             raise
-        raise ImportError(f"onebit.{name} needs PyTorch: pip install 'onebit[train]'") from error
+        raise ImportError(
+            f"onebit.{name} needs {_NEEDED_TO_TRAIN[error.name]}: pip install 'onebit[train]'"
+        ) from error
     found = home if name == _HOME[name] else getattr(home, name)
     globals()[name] = found
     return found

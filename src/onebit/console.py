@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 30.0  # without a terminal, a line about progress comes no more often
 PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
+COLOURS = {"red": 31, "green": 32, "yellow": 33}
+_silenced = False
+
+
+@contextmanager
+def quietly(quiet: bool) -> Iterator[None]:
+    """Whether remarks and progress are left out meanwhile: `--quiet` of every command."""
+    global _silenced  # noqa: PLW0603 a process has one stderr
+    before, _silenced = _silenced, quiet
+    try:
+        yield
+    finally:
+        _silenced = before
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -27,12 +42,28 @@ def console(*, stderr: bool = False) -> Console:
             raise BrokenPipeError
 
     stream = sys.stderr if stderr else sys.stdout
-    return OurConsole(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False)
+    is_terminal = stream.isatty()
+    return OurConsole(
+        file=stream, width=None if is_terminal else PLAIN_WIDTH, highlight=False, force_terminal=is_terminal
+    )
+
+
+def painted(text: str, colour: Literal["red", "green", "yellow"], stream: IO[str]) -> str:
+    """The text in a colour, if the stream is a terminal and colours are wanted there (no-color.org)."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
 
 def say(line: str) -> None:
-    """A remark for people, beside the results."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    """A remark for people, beside the results; not with --quiet."""
+    if not _silenced:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def complain(who: str, line: str) -> None:
+    """What went wrong: always said."""
+    print(f"{painted(f'{who}:', 'red', sys.stderr)} {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def print_table(
@@ -51,10 +82,14 @@ def print_table(
 
 
 class Progress:
-    """A context that shows how far long work is: a bar, or plain lines now and then where there is no terminal."""
+    """A context that shows how far long work is: a bar, or plain lines now and then where there is no terminal.
 
-    def __init__(self, what: str, total: int, *, quiet: bool = False) -> None:
-        self._what, self._total, self._quiet = what, total, quiet
+    A total of 0 is one that nobody knows.
+    """
+
+    def __init__(self, what: str, total: int, *, quiet: bool = False, of_bytes: bool = False) -> None:
+        self._what, self._total, self._of_bytes = what, total, of_bytes
+        self._quiet = quiet or _silenced
         self._done = 0
         self._spoken = time.monotonic()
         self._bars: Bars | None = None
@@ -62,9 +97,12 @@ class Progress:
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
-            self._bars = _bars()
-            self._task = self._bars.add_task(self._what, total=self._total)
-            self._bars.start()
+            try:
+                self._bars = progress_bars(of_bytes=self._of_bytes)
+            except ModuleNotFoundError:  # where nets only run there may be no rich: plain lines do
+                return self
+            self._task = self._bars.add_task(self._what, total=self._total or None)
+            start(self._bars)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -78,26 +116,74 @@ class Progress:
             self._bars.advance(self._task, count)
         elif not self._quiet and time.monotonic() - self._spoken > LINE_SECONDS:
             self._spoken = time.monotonic()
-            say(f"{self._what}: {self._done} of {self._total}")
+            of = f" of {self._number(self._total)}" if self._total else ""
+            say(f"{self._what}: {self._number(self._done)}{of}")
 
     def say(self, line: str) -> None:
         """A remark above the bar."""
+        if self._quiet:
+            return
         if self._bars is not None:
             self._bars.console.print(line, markup=False, soft_wrap=True)
         else:
             say(line)
 
+    def _number(self, count: int) -> str:
+        return f"{count / 1e6:.0f} MB" if self._of_bytes else str(count)
 
-def _bars() -> Bars:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+def start(bars: Bars) -> None:
+    """Show the bars. A Ctrl-C just then must not leave them to their thread, which would draw on over all else."""
+    try:
+        bars.start()
+    except BaseException:
+        bars.stop()
+        raise
+
+
+def progress_bars(*, of_bytes: bool = False) -> Bars:
+    """Bars on stderr: what, a bar, how many of how many, the task's field `note`, the time that is left.
+
+    The narrower the terminal, the less of it: the bar goes first, then the note; the counts stay.
+    """
+    from rich.progress import DownloadColumn, MofNCompleteColumn, ProgressColumn, Task, TimeRemainingColumn
     from rich.progress import Progress as Bars
+    from rich.progress_bar import ProgressBar
+    from rich.table import Column
+    from rich.text import Text
 
+    out = console(stderr=True)
+
+    def shortened(words: str, width: int) -> Text:
+        text = Text(words, no_wrap=True) if width else Text()
+        text.truncate(max(1, width), overflow="ellipsis")
+        return text
+
+    class What(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return shortened(task.description, max(6, out.width // 3))
+
+    class Note(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            room = out.width // 2 - 10 if out.width >= 50 else 0
+            return shortened(task.fields.get("note", ""), room)
+
+    class Bar(ProgressColumn):
+        def render(self, task: Task) -> ProgressBar | Text:
+            if out.width < (80 if "note" in task.fields else 60):
+                return Text()
+            width = min(30, out.width // 4)
+            return ProgressBar(task.total, task.completed, width, animation_time=task.get_time())
+
+    whole = Column(no_wrap=True)
+    counts = (DownloadColumn if of_bytes else MofNCompleteColumn)(table_column=whole)
     return Bars(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
+        What(),
+        Bar(),
+        counts,
+        Note(),
+        TimeRemainingColumn(table_column=whole),
+        console=out,
         transient=True,
         redirect_stdout=sys.stdout.isatty(),  # results must reach a file or a pipe, not the bar's console
     )

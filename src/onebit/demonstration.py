@@ -72,28 +72,28 @@ def config_of(contestant: Contestant, data: str, shared: dict[str, Any]) -> Conf
     )
 
 
-def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config], *, quiet: bool) -> None:
+def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> None:
     """Train what is not trained yet; a run that was interrupted goes on."""
     for contestant, config in zip(chosen, configs, strict=True):
         folder = RunFolder(out / contestant.folder)
         if folder.has_checkpoint() and changed_keys(checked(folder.stored_config()), config):
             raise UserError(f"{folder.path}: holds another run: use another --out, or remove it")
     for contestant, config in zip(chosen, configs, strict=True):
-        train(config, out / contestant.folder, resume=True, watcher=_Bar(contestant.name, quiet=quiet))
+        train(config, out / contestant.folder, resume=True, watcher=_Bar(contestant.name))
 
 
 class _Bar:
     """A `Watcher`: a bar for the whole run."""
 
-    def __init__(self, name: str, *, quiet: bool) -> None:
-        self.name, self.quiet = name, quiet
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.bar: Progress | None = None
         self.steps = self.done = 0
 
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:  # noqa: ARG002
         """See `Watcher`."""
         self.steps, self.done = steps, epoch * steps
-        self.bar = Progress(f"training: {self.name}", epochs * steps, quiet=self.quiet).__enter__()
+        self.bar = Progress(f"training: {self.name}", epochs * steps).__enter__()
         self.bar.advance(self.done)
 
     def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:  # noqa: ARG002
@@ -121,11 +121,11 @@ class _Ready(NamedTuple):
     labels: np.ndarray[Any, Any]
 
 
-def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config], *, quiet: bool) -> list[Outcome]:
+def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> list[Outcome]:
     """Export every net, and compare accuracy, bytes, time and classes on the test images."""
     data = data_of(configs[0])
     nets = [_ready(out / contestant.folder, data) for contestant in chosen]
-    own, torchs = _times(nets, quiet=quiet)
+    own, torchs = _times(nets)
     rows = []
     for at, (contestant, net) in enumerate(zip(chosen, nets, strict=True)):
         found = np.concatenate([net.packed(part) for part in _parts(net.images)])
@@ -163,14 +163,14 @@ def _parts(rows: Any) -> list[Any]:
     return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
 
 
-def _times(nets: Sequence[_Ready], *, quiet: bool) -> tuple[list[Bursts], list[Bursts]]:
+def _times(nets: Sequence[_Ready]) -> tuple[list[Bursts], list[Bursts]]:
     """Seconds of calls with one image: of the engine and of PyTorch in its fastest way, for each net, in turns."""
     image = nets[0].images[:1]
     runners = [Runner(net.packed) for net in nets]
     runners += [fastest(ways(net.packed.model, image), image)[1] for net in nets]
     inputs = [runner.enter(image) for runner in runners]
     bursts: list[Bursts] = [[] for _ in runners]
-    with Progress("timing", ROUNDS, quiet=quiet) as progress:
+    with Progress("timing", ROUNDS) as progress:
         for _ in range(ROUNDS):
             for runner, x, taken in zip(runners, inputs, bursts, strict=True):
                 taken.append(burst(runner.run, x, BURST_SECONDS, MOST_CALLS))

@@ -193,7 +193,9 @@ def _description(content: bytes) -> Any:
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > len(content) - 8:
         raise ModelFileError(
-            "not a .onebit file, or only its beginning" if content else "not a .onebit file: it is empty"
+            "not a .onebit file, or only its beginning: copy or export it again"
+            if content
+            else "not a .onebit file: it is empty"
         )
     if size > MAX_TEXT:
         raise ModelFileError(f"its header has {size} bytes, and at most {MAX_TEXT} are allowed")

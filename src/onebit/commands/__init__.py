@@ -10,16 +10,37 @@ import argparse
 import atexit
 import errno
 import importlib
+import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from onebit.console import complain, quietly
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.version import __version__
 
-COMMANDS = ("demo", "train", "eval", "export", "run", "inspect", "bench", "compare", "report")
+COMMANDS = (
+    "demo",
+    "train",
+    "eval",
+    "export",
+    "run",
+    "inspect",
+    "bench",
+    "report",
+    "compare",
+    "doctor",
+    "completion",
+)
+EXAMPLES = """examples:
+  onebit demo                              see it work, in under 2 minutes
+  onebit train --recipe digits-pcnn22      train a net, half a minute
+  onebit export runs/digits-pcnn22         make a file of bits of it
+  onebit doctor                            what is installed, what is missing and how to get it
+  onebit help train                        the options and examples of a command
+"""
 # What to install for a module that lacks.
 EXTRAS = {
     "torch": "train",
@@ -28,20 +49,31 @@ EXTRAS = {
     "rich": "cli",
     "PIL": "cli",
     "safetensors": "cli",
+    "shtab": "cli",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (sys.argv's by default) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    name = words[0] if words else ""
+    if words[:1] == ["help"]:  # `onebit help train` is `onebit train --help`
+        words = [*words[1:2], "--help"]
+    try:
+        return _told(words)
+    except BrokenPipeError:  # who reads our output has had enough (`| head`): no mistake of anybody's
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # for what Python still wants to write at exit
+            os.dup2(nowhere, stream.fileno())
+        return 128 + 13
+
+
+def _told(words: list[str]) -> int:
+    """The exit code; what goes wrong is said in one line."""
+    name = words[0] if words and not words[0].startswith("-") else ""
     try:
         return _run(name, words)
-    except BrokenPipeError:  # who reads our output has had enough (`| head`): no mistake of anybody's
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # for what Python still wants to write at exit
-        return 128 + 13
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         line, code = "stopped", 130
     except ModuleNotFoundError as error:
@@ -56,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         code = 1 if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO} else 2
     rank = os.environ.get("RANK", "0")
-    who = f"onebit {name}" if rank == "0" else f"onebit {name} (process {rank})"
-    print(f"{who}: {line}", file=sys.stderr)  # noqa: T201
+    who = f"onebit {name}".strip()
+    complain(who if rank == "0" else f"{who} (process {rank})", line)
     return code
 
 
@@ -67,6 +99,9 @@ def entry_point() -> int:
     Threads of torch's gloo outlive destroy_process_group where DDP has been used, and one that still wants the
     interpreter then aborts a process whose work is done (pytorch/pytorch#190489).
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us (`>&-`)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 it stays open as long as we live
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return main()
     code = 1  # an error that nobody expected
@@ -77,39 +112,55 @@ def entry_point() -> int:
         os._exit(code)
 
     atexit.register(leave)  # the first to be registered is the last to be called
-    try:
-        code = main()
-    except SystemExit as stop:  # argparse's way
-        code = int(stop.code or 0)
+    code = main()
     return code
 
 
 def _run(name: str, words: list[str]) -> int:
-    arguments = _parse(name, words)
-    code = int(_module(arguments.command).run(arguments))
+    if not words:
+        make_parser().print_help(sys.stderr)
+        return 2
+    try:
+        arguments = _parse(name, words)
+    except SystemExit as end:  # argparse's way to end after --help and --version
+        sys.stdout.flush()
+        return int(end.code or 0)
+    with quietly(arguments.quiet):
+        code = int(_module(arguments.command).run(arguments))
     sys.stdout.flush()
     return code
 
 
 def _parse(name: str, words: list[str]) -> argparse.Namespace:
-    if (
-        not name.startswith("-")
-        and name not in {*COMMANDS, ""}
-        and (near := get_close_matches(name, COMMANDS, n=1))
-    ):
+    if name and name not in COMMANDS and (near := get_close_matches(name, COMMANDS, n=1)):
         raise UserError(f"there is no such command; did you mean {near[0]}? see onebit --help")
-    arguments, unknown = make_parser(name).parse_known_args(words)
+    parser = make_parser(name) if name in COMMANDS else make_parser()
+    see = f"see {f'onebit {name}'.strip()} --help"
+    # Before argparse, which would rather say that something else is missing.
+    flags = {flag for action in actions_of(parser) for flag in action.option_strings}
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        flag = word.split("=", maxsplit=1)[0]
+        if flag.startswith("--") and flag not in flags and " " not in word:
+            near = get_close_matches(flag, flags, n=1)
+            raise UserError(f"there is no {flag}{f'; did you mean {near[0]}?' if near else ''}; {see}")
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        raise UserError(f"there is no {unknown[0]}{_nearest(unknown[0], arguments)}; see onebit {name} --help")
+        what = "there is no such option" if unknown[0].startswith("-") else "one word too many"
+        raise UserError(f"{unknown[0]}: {what}; {see}")
     return arguments
 
 
-def make_parser(command: str) -> argparse.ArgumentParser:
-    """The parser, with all commands and the options of this one: those of others may need packages that lack."""
-    parser = _Parser(prog="onebit", description="1-bit convolutional nets, trained in stock PyTorch.")
+def make_parser(*commands: str) -> argparse.ArgumentParser:
+    """The parser of these commands; of none: of all, without their options, which may need packages that lack."""
+    parser = _Parser(
+        prog="onebit",
+        description="1-bit convolutional nets, trained in stock PyTorch, kept and run as bits.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"onebit {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in commands or COMMANDS:
         module = _module(name)
         subparser = subparsers.add_parser(
             name,
@@ -120,24 +171,27 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,  # a flag that comes later must not change what an old command line means
         )
-        if name == command:
+        if commands:
             module.add_arguments(subparser)
+            if not any("--quiet" in action.option_strings for action in actions_of(subparser)):
+                subparser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
     return parser
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All its options and arguments, and those of its commands."""
+    for action in parser._actions:  # noqa: SLF001 argparse lists them nowhere else
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for subparser in action.choices.values():
+                yield from actions_of(subparser)
 
 
 class _Parser(argparse.ArgumentParser):
     """One that says a mistake in one line, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def _nearest(word: str, arguments: argparse.Namespace) -> str:
-    command = _Parser(add_help=False)
-    _module(arguments.command).add_arguments(command)
-    flags = [flag for action in command._actions for flag in action.option_strings]  # noqa: SLF001 argparse lists them nowhere else
-    near = get_close_matches(word.split("=", maxsplit=1)[0], flags, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"{message}; see {self.prog} --help")
 
 
 def _module(command: str) -> Any:

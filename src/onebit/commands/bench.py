@@ -49,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.1, metavar="S", help="of a turn, about; one call at least (default: 0.1)"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -117,7 +116,7 @@ def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
     missing = {name: lacks for name in names if (lacks := PEERS[name].missing())}
     there = [name for name in names if name not in missing]
     nets, effort = Nets(engine, float_twin(model)), Effort(arguments.rounds, arguments.seconds)
-    with Progress("timing", turns(there, batches, effort), quiet=arguments.quiet) as progress:
+    with Progress("timing", turns(there, batches, effort)) as progress:
         measured = [measure(nets, there, batch, effort, progress.advance) for batch in batches]
     tables, step_seconds = [table for table, _ in measured], measured[0][1]
     layers = layers_of(engine, step_seconds)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from onebit.console import complain, print_table
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--out", metavar="DIR", help="folder of the comparison (default: in compare/)")
     what.add_argument("--resume", metavar="DIR", help="go on with the comparison in DIR")
     what.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one a core, at most 8; GPU: 1)")
-    what.add_argument("--quiet", action="store_true", help="no progress")
     what.add_argument("--json", action="store_true", help="print the table as JSON")
     add_config_flags(parser, leave_out={"method", "seed", "lr"})
 
@@ -84,11 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
         facts = _facts(folder, plan, planned, base, failures, points)
         _keep(folder, table, facts)
     if stopped:
-        print(f"stopped and saved; go on with: onebit compare --resume {folder}", file=sys.stderr)  # noqa: T201
+        complain("onebit compare", f"stopped and saved; go on with: onebit compare --resume {folder}")
         return 128 + stopped
     if arguments.quiet:  # else it was said when it happened
         for failure in failures:
-            print(f"{failure.run.name} failed: {failure.why}", file=sys.stderr)  # noqa: T201
+            complain("onebit compare", f"{failure.run.name} failed: {failure.why}")
     _tell(table, facts, folder, plan, as_json=arguments.json)
     return int(bool(facts["without_result"]))
 
@@ -258,16 +257,10 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
     if as_json:
         print(tables.as_json(table, facts | {"folder": str(folder)}), end="")  # noqa: T201
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title=facts["title"])
-    for heading in tables.HEADINGS:
-        shown.add_column(heading, justify="left" if heading == "method" else "right", overflow="fold")
-    for cells in [*map(tables.cells, table), *map(tables.missing_cells, facts["without_result"])]:
-        name, *numbers = cells
-        shown.add_row(name.replace(":", "\n  ").replace(",", "\n  "), *numbers)  # a variant's keys, a line each
-    Console(width=None if sys.stdout.isatty() else 120).print(shown)
+    shown = [*map(tables.cells, table), *map(tables.missing_cells, facts["without_result"])]
+    # A variant's keys, a line each.
+    rows = [(name.replace(":", "\n  ").replace(",", "\n  "), *numbers) for name, *numbers in shown]
+    print_table(facts["title"], tables.HEADINGS, rows)
     lines = [
         "top-1: test images, last epoch; bytes: counted, see onebit.storage; lr: the best on held-out images",
         f"table.md, .csv, .json and accuracy-bytes.svg, .png are in {folder}",

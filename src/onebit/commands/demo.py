@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder of all that is made (default: runs/demo)")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,15 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     shared = {key: value for key, value in shared.items() if value is not None}
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
-    if not arguments.quiet:
-        epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
-        say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")
+    epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
+    say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")
     try:
-        train_all(out, chosen, configs, quiet=arguments.quiet)
+        train_all(out, chosen, configs)
     except Interrupted as stop:
         say("stopped and saved; the same command goes on")
         return 128 + stop.signal_number
-    rows = measure(out, chosen, configs, quiet=arguments.quiet)
+    rows = measure(out, chosen, configs)
     page = _page(out, rows, arguments)
     if arguments.json:
         print(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))  # noqa: T201
@@ -116,7 +114,7 @@ def _page(out: Path, rows: list[Outcome], arguments: argparse.Namespace) -> Path
     from onebit.report.page import paragraph, section, table
     from onebit.report.writing import write_report
 
-    runs = [gather(Path(row.run), data_dir=arguments.data_dir, quiet=arguments.quiet) for row in rows]
+    runs = [gather(Path(row.run), data_dir=arguments.data_dir) for row in rows]
     lead = section("In short", table(HEADINGS, map(cells, rows)), *map(paragraph, remarks(rows, arguments.data)))
     write_report(out / "report.html", runs, lead, f"onebit demo: {_title(arguments.data)}")
     return out / "report.html"

@@ -1,25 +1,41 @@
-"""`onebit eval`: top-1 and top-5 of a trained net."""
+"""`onebit eval`: top-1 and top-5 of a trained net, or of a packed one."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onebit.console import Progress
 from onebit.errors import UserError
 
-HELP = "evaluate a trained net: top-1 and top-5 on the test images"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from onebit.data.splits import DataSet
+    from onebit.training.evaluation import Accuracy
+    from onebit.training.processes import Processes
+
+HELP = "evaluate a trained net, or a .onebit file: top-1 and top-5 on the test images"
 EXAMPLES = """examples:
   onebit eval RUN                               the last checkpoint of a run, on the data that it was trained for
   onebit eval RUN --which best --json           the epoch that did best on held-out images, for a program to read
+  onebit eval RUN/net.onebit                    what `onebit export` made of it, run from bits
+  onebit eval net.onebit --data cifar10 --data-dir DATA
   onebit eval net.safetensors --data imagefolder --data-dir PHOTOS
 """
+DATA_NAMES = ("digits", "cifar10", "cifar100", "imagefolder", "imagenet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("net", metavar="RUN", help="the folder of a run, or a .safetensors of it")
+    parser.add_argument("net", metavar="RUN", help="the folder of a run, a .safetensors of it, or a .onebit file")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="of a run (default: last)")
-    parser.add_argument("--data", metavar="NAME", help="digits, cifar10, cifar100, imagefolder or imagenet")
+    parser.add_argument(
+        "--data", metavar="|".join(DATA_NAMES), help="which data (default: what the run was trained on)"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="the folder that holds it ($ONEBIT_DATA)")
     parser.add_argument("-b", "--batch-size", type=int, default=128, metavar="N", help="(default: 128)")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that decode images")
@@ -28,45 +44,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+class Subject(NamedTuple):
+    """A net to evaluate: what it is, what it takes, and how it is called once there is a device."""
+
+    described: str
+    data: str
+    image_shape: tuple[int, ...]
+    num_classes: int
+    class_names: Sequence[str] | None
+    mean: Sequence[float]
+    deviation: Sequence[float]
+    predictor: Callable[[Any], Callable[[Tensor], Tensor]]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and print the result."""
-    import numpy as np
-
-    from onebit.data.catalog import load_data
-    from onebit.training.evaluation import Feed, evaluate
-    from onebit.training.nets import build_trained, read_weights
-    from onebit.training.processes import Processes
-    from onebit.training.recipes import checked
-
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size {arguments.batch_size}: use at least 1")
     if arguments.workers < 0:
         raise UserError(f"--workers {arguments.workers}: use at least 0")
-    weights = read_weights(arguments.net, arguments.which)
-    spec = weights.spec
-    name = checked({"data": arguments.data or spec.data}, {"data": ""}).data
+    packed = is_packed(arguments.net)
+    subject = _packed(arguments) if packed else _trained(arguments)
+
+    from onebit.data.catalog import load_data
+    from onebit.training.processes import Processes
+    from onebit.training.recipes import checked
+
+    name = checked({"data": arguments.data or subject.data}, {"data": ""}).data
     data = load_data(
         name,
-        arguments.data_dir or trained_on(arguments.net, name == spec.data),
-        image_size=spec.image_shape[1],
+        arguments.data_dir or trained_on(arguments.net, name == subject.data),
+        image_size=subject.image_shape[1],
         workers=arguments.workers,
         on_bad_image=arguments.on_bad_image,
     )
-    if data.num_classes != spec.num_classes:
-        raise UserError(
-            f"{arguments.net}: its net knows {spec.num_classes} classes, the data has {data.num_classes}"
-        )
-    if data.class_names != list(spec.class_names) and not all(map(str.isdigit, data.class_names)):
-        raise UserError(f"{arguments.net}: its net knows {spec.class_names[0]}, ..., the data has other classes")
-    if data.image_shape != spec.image_shape:
-        raise UserError(
-            f"{arguments.net}: its net is for images {spec.image_shape}, the data has {data.image_shape}"
-        )
-    with Processes(arguments.device) as processes:
-        net = build_trained(weights).to(processes.device)
-        feed = Feed(spec.mean, spec.deviation, processes.device)
-        found = evaluate(net, data.test, np.arange(len(data.test.labels)), arguments.batch_size, feed, processes)
-    result = {"net": spec.summary(), "data": name, "top1": found.top1, "top5": found.top5, "loss": found.loss}
+    _check_fits(arguments.net, subject, data)
+    with Processes("cpu" if packed else arguments.device) as processes:
+        found = _measured(subject, data, arguments, processes)
+    result = {"net": subject.described, "data": name, "top1": found.top1, "top5": found.top5, "loss": found.loss}
     result |= {"images": found.images, "skipped_images": len(data.skipped)}
     if not processes.writes:
         return 0
@@ -75,18 +90,103 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         scores = f"top-1 {found.top1:.2f} %, top-5 {found.top5:.2f} %"
         skipped = f", {len(data.skipped)} left out" if data.skipped else ""
-        print(f"{spec.summary()} on {name}: {scores} of {found.images} test images{skipped}")  # noqa: T201
+        print(f"{subject.described} on {name}: {scores} of {found.images} test images{skipped}")  # noqa: T201
     return 0
+
+
+def _trained(arguments: argparse.Namespace) -> Subject:
+    """A run of `onebit train`, in PyTorch."""
+    from onebit.training.nets import build_trained, read_weights
+
+    weights = read_weights(arguments.net, arguments.which)
+    spec = weights.spec
+    return Subject(
+        spec.summary(), spec.data, spec.image_shape, spec.num_classes, spec.class_names, spec.mean, spec.deviation,
+        lambda device: build_trained(weights).to(device).eval(),
+    )  # fmt: skip
+
+
+def _packed(arguments: argparse.Namespace) -> Subject:
+    """A .onebit file, run by the native engine."""
+    from onebit.loading import load
+
+    engine = load(arguments.net)
+    model = engine.model
+    if arguments.which != "last" or arguments.device not in {"auto", "cpu"}:
+        given = f"--which {arguments.which}" if arguments.which != "last" else f"--device {arguments.device}"
+        raise UserError(f"{given}: not for a .onebit file, which holds one net for the CPU")
+    outputs = model.values[model.graph.nodes[-1].name].shape
+    if model.preprocessing is None or len(outputs) != 1:
+        what = "does not say how its images are prepared" if len(outputs) == 1 else "is no classifier"
+        raise UserError(f"{arguments.net}: {what}, so it can't be evaluated; files of `onebit export` can")
+    data = arguments.data or stored_config(arguments.net).get("data")
+    if not data:
+        names = "|".join(DATA_NAMES)
+        raise UserError(f"{arguments.net}: a .onebit file does not say which images it is for: use --data {names}")
+
+    def logits(images: Tensor) -> Tensor:
+        import torch
+
+        made = torch.from_numpy(engine(images.numpy()))
+        if model.graph.nodes[-1].op == "softmax":  # the logarithms of probabilities are logits, too
+            return made.clamp_min(torch.finfo(made.dtype).tiny).log()
+        return made
+
+    mean, deviation, _ = model.preprocessing
+    described = model.description or Path(arguments.net).name
+    shape = model.graph.input_shape
+    return Subject(described, str(data), shape, outputs[0], model.classes, mean, deviation, lambda _: logits)
+
+
+def _check_fits(path: str, subject: Subject, data: DataSet) -> None:
+    if data.num_classes != subject.num_classes:
+        raise UserError(f"{path}: its net knows {subject.num_classes} classes, the data has {data.num_classes}")
+    if data.image_shape != subject.image_shape:
+        raise UserError(f"{path}: its net is for images {subject.image_shape}, the data has {data.image_shape}")
+    names = subject.class_names
+    if names and data.class_names != list(names) and not all(map(str.isdigit, data.class_names)):
+        raise UserError(f"{path}: its net knows {names[0]}, ..., the data has other classes")
+
+
+def _measured(subject: Subject, data: DataSet, arguments: argparse.Namespace, processes: Processes) -> Accuracy:
+    import numpy as np
+
+    from onebit.training.evaluation import Feed, measure
+
+    predict = subject.predictor(processes.device)
+    feed = Feed(subject.mean, subject.deviation, processes.device)
+    rows = np.arange(len(data.test.labels))
+    mine = -(-len(rows) // processes.count)
+    with Progress("evaluating", mine, quiet=not processes.writes) as progress:
+        return measure(predict, data.test, rows, arguments.batch_size, feed, processes, progress.advance)
+
+
+def is_packed(path: str) -> bool:
+    """Whether it is a .onebit file, by its name; or by what is in it, whatever its name."""
+    from onebit.modelfile import KEY
+
+    file = Path(path).expanduser()
+    if file.suffix == ".onebit":
+        return file.is_file()
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return KEY in (opened.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
+
+
+def stored_config(net: str) -> dict[str, Any]:
+    """The keys of the run whose folder this is, or in whose folder the file is; none if there is no run."""
+    from onebit.training.runfolder import RunFolder
+
+    path = Path(net).expanduser()
+    run = RunFolder(path if path.is_dir() else path.parent)
+    return run.stored_config() if run.has_run() else {}
 
 
 def trained_on(net: str, same_data: bool) -> str | None:
     """Where a run had its data."""
-    from pathlib import Path
-
-    from onebit.training.runfolder import CONFIG, RunFolder
-
-    folder = Path(net) if Path(net).is_dir() else Path(net).parent
-    if not same_data or not (folder / CONFIG).is_file():
-        return None
-    found = RunFolder(folder).stored_config().get("data_dir")
+    found = stored_config(net).get("data_dir") if same_data else None
     return str(found) if found else None

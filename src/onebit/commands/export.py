@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from onebit.console import Progress
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,32 +52,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, compare with PyTorch, and say what was written."""
-    import torch
-
-    from onebit.exporting.exporter import export
-    from onebit.modelfile import Preprocessing
-    from onebit.training.nets import build_trained, read_weights
+    from onebit.commands.eval import is_packed
+    from onebit.modelfile import read_model
 
     if arguments.calibrate is not None and (arguments.activation_bits is None or arguments.calibrate < 0):
         raise UserError(f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8")
+    if is_packed(arguments.net):
+        read_model(arguments.net)  # or what is wrong with it
+        raise UserError(f"{arguments.net}: is exported already; `onebit inspect` shows what is in it")
+
+    import torch
+
+    from onebit.training.nets import build_trained, read_weights
+
     weights = read_weights(arguments.net, arguments.which)
     spec, file = weights.spec, _target(arguments)
     net = build_trained(weights).eval()
     images = list(_calibration(arguments, spec)) if arguments.activation_bits and arguments.calibrate != 0 else None
-    described = spec.summary()
-    if arguments.activation_bits:
-        described = described.replace("A32", f"A{arguments.activation_bits}")
-    summary = export(
-        net,
-        file,
-        torch.zeros(1, *spec.image_shape),
-        activation_bits=arguments.activation_bits,
-        calibration=images,
-        float_bits=arguments.float_bits,
-        preprocessing=Preprocessing(spec.mean, spec.deviation, _crop(spec)),
-        class_names=spec.class_names,
-        description=f"{described}, {spec.data}",
-    )
+    with Progress("calibrating", sum(map(len, images or [])), quiet=not images) as progress:
+        summary = export_trained(
+            spec,
+            net,
+            file,
+            activation_bits=arguments.activation_bits,
+            calibration=images and _shown(images, progress),
+            float_bits=arguments.float_bits,
+        )
     random = torch.randn(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
     agreement = _agreement(net, file, images[0] if images else random, "training" if images else "random")
     if arguments.json:
@@ -93,13 +94,6 @@ def _target(arguments: argparse.Namespace) -> Path:
     if arguments.out:
         return Path(arguments.out).expanduser()
     return net / "net.onebit" if net.is_dir() else net.with_suffix(".onebit")
-
-
-def _crop(spec: NetSpec) -> float:
-    """The part of a picture that training took for testing: see `onebit.data.decoding`."""
-    from onebit.data.decoding import RESIZE
-
-    return 1 / RESIZE if spec.data in {"imagefolder", "imagenet"} else 1.0
 
 
 def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> Iterator[Any]:
@@ -120,6 +114,13 @@ def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> Iterator[Any]:
     rows = np.random.default_rng(0).permutation(len(data.train.labels))[:count]
     parts = [np.sort(part) for part in np.array_split(rows, -(-count // 64))]
     return (feed(batch)[0] for batch in data.train.batches(parts))
+
+
+def _shown(images: list[Any], progress: Progress) -> Iterator[Any]:
+    """The batches; the interpreter that calibrates with them takes its time."""
+    for batch in images:
+        yield batch
+        progress.advance(len(batch))
 
 
 def _agreement(net: Any, file: Path, images: Any, what: str) -> dict[str, Any]:

@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", type=int, default=10_000, metavar="N", help="test images to look at, at most (default: 10000)"
     )
     parser.add_argument("--json", action="store_true", help="print the file's name and what was left out as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,15 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         out = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     if out.is_dir():
         raise UserError(f"--out {out}: a folder; name a file in it")
-    runs = [
-        gather(folder, data_dir=arguments.data_dir, most_images=arguments.images, quiet=arguments.quiet)
-        for folder in folders
-    ]
+    runs = [gather(folder, data_dir=arguments.data_dir, most_images=arguments.images) for folder in folders]
     size = write_report(out, runs)
-    if not arguments.quiet:
-        for each in runs:
-            for note in each.notes:
-                say(f"{each.name}: {note}")
+    for each in runs:
+        for note in each.notes:
+            say(f"{each.name}: {note}")
     notes = {each.name: each.notes for each in runs}
     found = json.dumps({"file": str(out), "bytes": size, "notes": notes})
     print(found if arguments.json else f"{out}: {size / 1e6:.1f} MB; open it in a browser")  # noqa: T201

@@ -36,13 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes to show (default: 3)")
     parser.add_argument("--json", action="store_true", help="print a JSON object a line, one for each image")
-    parser.add_argument("--quiet", action="store_true", help="no progress, and only the results")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Classify, print a line an image; 1 if some could not be read."""
     from onebit.classifying import STDIN, classify, find_images
-    from onebit.console import Progress, say
+    from onebit.console import Progress, complain
     from onebit.loading import load
 
     if arguments.top < 1:
@@ -59,16 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
     _without_warnings()
     line_of = as_json if arguments.json else _in_columns(images, net.model.classes or ())
     bad = 0
-    with Progress("images", len(images), quiet=arguments.quiet) as progress:
+    with Progress("images", len(images)) as progress:
         for outcome in classify(net, images, arguments.top):
             if outcome.problem:
                 bad += 1
-                progress.say(f"{printable(outcome.name)}: {outcome.problem}")
+                complain("onebit run", f"{printable(outcome.name)}: {outcome.problem}")
             if arguments.json or not outcome.problem:
                 print(line_of(outcome), flush=sys.stdout.isatty())  # noqa: T201
             progress.advance()
     if bad:
-        say(f"onebit run: {bad} of {len(images)} images could not be read")
+        complain("onebit run", f"{bad} of {len(images)} images could not be read")
     return int(bool(bad))
 
 

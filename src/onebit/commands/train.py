@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from onebit.console import complain
 from onebit.errors import UserError, WorkError
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--resume", nargs="?", const="", metavar="RUN", help="go on with the run in RUN, or in --out if it has one"
     )
-    run.add_argument("--quiet", action="store_true", help="no progress")
     run.add_argument("--json", action="store_true", help="print the summary as JSON")
     add_config_flags(parser)
 
@@ -101,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         summary = train(config, out, resume=resume, quiet=arguments.quiet)
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
-            print(f"stopped and saved; go on with: onebit train --resume {out}", file=sys.stderr)  # noqa: T201
+            complain("onebit train", f"stopped and saved; go on with: onebit train --resume {out}")
         return 128 + stop.signal_number
     except WorkError as error:
         raise WorkError(f"{error}. Go on with: onebit train --resume {out}") from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from onebit.comparison.plan import Run
 from onebit.comparison.running import failure_of, summary_of
+from onebit.console import progress_bars, say, start
 from onebit.training.runfolder import METRICS
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Display:
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
-            self._progress = _progress()
-            self._task = self._progress.add_task("", total=len(self._runs), completed=self._done, now="")
-            self._progress.start()
+            self._progress = progress_bars()
+            self._task = self._progress.add_task("runs", total=len(self._runs), completed=self._done, note="")
+            start(self._progress)
         before = f", {self._done} of them done before" if self._done else ""
         runs = "1 run" if len(self._runs) == 1 else f"{len(self._runs)} runs, {self._jobs} at a time"
         self.say(f"{runs}{before}; all of it goes into {self._folder}")
@@ -50,9 +51,9 @@ class Display:
         if self._quiet:
             return
         if self._progress is not None:
-            self._progress.console.print(line, highlight=False, markup=False)
+            self._progress.console.print(line, markup=False, soft_wrap=True)
         else:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201
+            say(line)
 
     def watch(self, under_way: list[Run], ended: list[Run]) -> None:
         """See `run_all`."""
@@ -66,7 +67,7 @@ class Display:
                 self.say(f"[{self._done}/{len(self._runs)}] {run.name} failed: {failure.why}")
         if self._progress is not None and self._task is not None:
             now = "  ".join(f"{run.contestant.label} {self._epoch(run)}" for run in under_way[:4])
-            self._progress.update(self._task, completed=self._done, now=now)
+            self._progress.update(self._task, completed=self._done, note=now)
         elif under_way and time.monotonic() - self._spoken > LINE_SECONDS:
             self._spoken = time.monotonic()
             self.say("under way: " + ", ".join(f"{run.name} {self._epoch(run)}" for run in under_way))
@@ -89,16 +90,3 @@ class Display:
             return f"{json.loads(records[-1])['epoch']}/{run.config.epochs}"
         except (OSError, ValueError, KeyError, IndexError):
             return f"0/{run.config.epochs}"
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[now]}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )

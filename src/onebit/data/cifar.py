@@ -88,7 +88,7 @@ class Part(NamedTuple):
 def load_cifar(name: str, data_dir: Path) -> tuple[Part, Part, list[str]]:
     """Training images, test images and the names of the classes; `data_dir` or a folder in it has the files."""
     cifar = CIFARS[name]
-    found = _find(cifar, data_dir) or fetch(cifar.archive, data_dir)
+    found = find_cifar(name, data_dir) or fetch(cifar.archive, data_dir)
     if (found / cifar.train[0]).is_file():
         train, test = (_join(found, files, _read_python, cifar) for files in (cifar.train, cifar.test))
         names = _python_names(found / cifar.meta, cifar)
@@ -102,7 +102,9 @@ def load_cifar(name: str, data_dir: Path) -> tuple[Part, Part, list[str]]:
     return train, test, names
 
 
-def _find(cifar: Cifar, data_dir: Path) -> Path | None:
+def find_cifar(name: str, data_dir: Path) -> Path | None:
+    """The folder that has its files, if there is one."""
+    cifar = CIFARS[name]
     for folder in (data_dir, data_dir / cifar.archive.folder, data_dir / cifar.binary_folder):
         if (folder / cifar.train[0]).is_file() or (folder / cifar.binary_train[0]).is_file():
             return folder

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tarfile
 import urllib.error
 import urllib.request
 import zlib
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple
 
+from onebit.console import Progress, say
 from onebit.errors import UserError
 
 CHUNK = 1 << 20
@@ -65,7 +65,8 @@ def _download(archive: Archive, file: Path) -> None:
     try:
         with urllib.request.urlopen(archive.url, timeout=30) as answer, part.open("wb") as out:  # noqa: S310 our own https
             size = int(answer.headers.get("Content-Length") or 0)
-            with _Progress(archive.name, size) as progress:
+            say(f"fetching {archive.name}" + (f" ({size / 1e6:.0f} MB)" if size else ""))
+            with Progress(archive.name, size, of_bytes=True) as progress:
                 while chunk := answer.read(CHUNK):
                     digest.update(chunk)
                     out.write(chunk)
@@ -97,34 +98,3 @@ def _unpack(file: Path, folder: Path) -> None:
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-class _Progress:
-    """A rich bar on a terminal; elsewhere a line at the beginning and one at the end."""
-
-    def __init__(self, name: str, size: int, out: IO[str] | None = None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        console = Console(file=out or sys.stderr)
-        self._columns = Progress(
-            TextColumn("fetching {task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._columns.add_task(name, total=size or None)
-        if not console.is_terminal:
-            console.print(f"fetching {name}" + (f" ({size / 1e6:.0f} MB)" if size else ""))
-
-    def __enter__(self) -> Self:
-        self._columns.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._columns.stop()
-
-    def advance(self, count: int) -> None:
-        self._columns.advance(self._task, count)

@@ -22,10 +22,14 @@ class Listing(NamedTuple):
     labels: NDArray[np.int64]
 
 
+def parts_of(root: Path) -> tuple[Path, Path | None]:
+    """Where training images would be, and the folder of test images if there is one."""
+    return root / "train", next((root / name for name in ("val", "test") if (root / name).is_dir()), None)
+
+
 def list_folder(root: Path) -> tuple[Listing, Listing, list[str]]:
     """Training images, test images, and the classes: the names of the folders in train, sorted."""
-    train = root / "train"
-    test = next((root / name for name in ("val", "test") if (root / name).is_dir()), None)
+    train, test = parts_of(root)
     if not train.is_dir() or test is None:
         missing = "train" if not train.is_dir() else "val"
         raise UserError(f"{root}: has no folder '{missing}'; expected are {LAYOUT}")

@@ -78,7 +78,7 @@ class Gathered:
     notes: list[str] = field(default_factory=list)
 
 
-def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_000, quiet: bool = True) -> Gathered:
+def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_000) -> Gathered:
     """Everything about the run in a folder; its net looks at up to `most_images` test images."""
     run = RunFolder(folder)
     if not run.has_run():
@@ -104,7 +104,7 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
     _pack(found, net)
     try:
         data = data_of(config.model_copy(update={"data_dir": data_dir or config.data_dir}))
-        _look(found, net, data, most_images, quiet=quiet)
+        _look(found, net, data, most_images)
     except UserError as error:
         found.notes.append(f"Nothing is shown of test images: {error}")
     return found
@@ -161,14 +161,14 @@ def _pack(found: Gathered, net: nn.Module) -> None:
 
 
 @torch.inference_mode()
-def _look(found: Gathered, net: nn.Module, data: DataSet, most: int, *, quiet: bool) -> None:
+def _look(found: Gathered, net: nn.Module, data: DataSet, most: int) -> None:
     if data.num_classes != found.spec.num_classes or data.image_shape != found.spec.image_shape:
         raise UserError("the data has other classes or images than the net")
     rows = np.arange(min(most, len(data.test.labels)))
     feed = Feed(found.spec.mean, found.spec.deviation, torch.device("cpu"))
     parts = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
     labels, guessed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    with Progress(f"{found.name}: test images", len(rows), quiet=quiet) as progress:
+    with Progress(f"{found.name}: test images", len(rows)) as progress:
         for batch in data.test.batches(parts):
             images, truth = feed(batch)
             guessed.append(net(images).argmax(dim=1).numpy())

@@ -42,6 +42,10 @@ def _known_method(method: str) -> str:
     return method
 
 
+# As in `onebit.methods.METHODS`, which needs torch.
+METHOD_NAMES = (
+    "pcnn", "binaryconnect", "bnn", "lbcnn", "bwn", "xnor", "mcdonnell", "dorefa", "abc", "bireal", "mcn", "float",
+)  # fmt: skip
 OPTIONS = (
     "lam", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
     "sparsity", "num_intermediate",
@@ -57,8 +61,7 @@ class Net(BaseModel):
     )
     method: Annotated[str, AfterValidator(_known_method)] = Field(
         "pcnn",
-        description="how kernels become 1 bit: pcnn, binaryconnect, bnn, lbcnn, bwn, xnor, mcdonnell, dorefa, abc, "
-        "bireal, mcn; or float",
+        description=f"how kernels become 1 bit: {', '.join(METHOD_NAMES[:-1])}; or float",
     )
     projections: Width = Field(1, description="the paper's J; of mcn, its K")
     activation_bits: Annotated[Literal[1, 2, 3, 4, 5, 6, 7, 8, 32] | None, BeforeValidator(_number)] = Field(

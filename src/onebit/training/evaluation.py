@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,20 +42,40 @@ class Accuracy(NamedTuple):
 def evaluate(
     net: nn.Module, split: Split, rows: Rows, batch_size: int, feed: Feed, processes: Processes
 ) -> Accuracy:
-    """Each process takes its share of the rows; the result is that of all."""
+    """How good the net is on these rows, in eval mode; see `measure`."""
     net.eval()
+    found = measure(net, split, rows, batch_size, feed, processes)
+    net.train()
+    return found
+
+
+def measure(
+    predict: Callable[[Tensor], Tensor],
+    split: Split,
+    rows: Rows,
+    batch_size: int,
+    feed: Feed,
+    processes: Processes,
+    seen: Callable[[int], object] | None = None,
+) -> Accuracy:
+    """How good the logits are that `predict` makes of images.
+
+    Each process takes its share of the rows; the result is that of all. `seen` hears of every batch how many images
+    it had.
+    """
     mine = rows[processes.rank :: processes.count]
     batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     totals = torch.zeros(4, dtype=torch.float64)
     with torch.inference_mode():
         for batch in split.batches(batches):
             images, labels = feed(batch)
-            logits = net(images).float()
+            logits = predict(images).float()
             best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
             loss = F.cross_entropy(logits, labels, reduction="sum")
             found = (best[:, 0].sum(), best.sum(), loss, torch.tensor(len(labels)))
             totals += torch.stack([number.cpu().double() for number in found])
-    net.train()
+            if seen is not None:
+                seen(len(labels))
     first, five, loss_sum, count = processes.sums(*totals.tolist())
     if not count:
         raise UserError("none of the images to evaluate can be read")

@@ -161,6 +161,17 @@ def build_trained(weights: Weights) -> nn.Module:
     return net
 
 
+def load_trained(path: str | Path, which: Literal["last", "best"] = "last") -> nn.Module:
+    """The net of a run of `onebit train`, with its weights, in eval mode, on the CPU.
+
+    path    the folder of the run, or one of its .safetensors files
+    which   of a folder: the last checkpoint, or the epoch that did best on held-out images
+    """
+    if which not in {"last", "best"}:
+        raise UserError(f"which={which!r}: use 'last' or 'best'")
+    return build_trained(read_weights(path, which)).eval()
+
+
 def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> None:
     """Take over weights: of the same net, of the same net in float, or with inputs of other bits."""
     if weights.spec.num_classes != spec.num_classes:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from onebit.console import LINE_SECONDS, progress_bars, say, start
 from onebit.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-LINE_SECONDS = 30.0  # a plain line within an epoch comes no more often
 
 
 class Watcher(Protocol):
@@ -84,19 +79,19 @@ class PlainLines:
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:
         """See `Watcher`."""
         self._epochs, self._steps = epochs, steps
-        _say(f"{name}: {epochs} epochs of {steps} updates" + (f", from epoch {epoch + 1}" if epoch else ""))
+        say(f"{name}: {epochs} epochs of {steps} updates" + (f", from epoch {epoch + 1}" if epoch else ""))
 
     def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:
         """See `Watcher`."""
         if time.monotonic() - self._spoken > LINE_SECONDS:
             where = f"epoch {epoch + 1}/{self._epochs}  update {step}/{self._steps}"
-            _say(f"{where}  loss {loss:.3f}  {images_per_s:.0f} images/s")
+            say(f"{where}  loss {loss:.3f}  {images_per_s:.0f} images/s")
             self._spoken = time.monotonic()
 
     def record(self, record: dict[str, Any]) -> None:
         """See `Watcher`."""
         if record["kind"] == "epoch":
-            _say(epoch_line(record, self._epochs))
+            say(epoch_line(record, self._epochs))
             self._spoken = time.monotonic()
 
     def close(self) -> None:
@@ -107,27 +102,16 @@ class LiveDisplay:
     """Two bars, the run and the epoch, under the lines of the epochs."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._progress: Progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._run: TaskID = self._progress.add_task("run", note="updates", total=None)
-        self._epoch: TaskID = self._progress.add_task("epoch", note="", total=None)
+        self._progress = progress_bars()
+        self._run = self._progress.add_task("run", note="updates", total=None)
+        self._epoch = self._progress.add_task("epoch", note="", total=None)
         self._epochs = self._steps = 0
-        self._progress.start()
+        start(self._progress)
 
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:
         """See `Watcher`."""
         self._epochs, self._steps = epochs, steps
-        self._progress.console.print(f"{name}: {epochs} epochs of {steps} updates", highlight=False)
+        self._say(f"{name}: {epochs} epochs of {steps} updates")
         self._progress.reset(self._run, total=epochs * steps, completed=epoch * steps, note="updates")
 
     def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:
@@ -141,11 +125,14 @@ class LiveDisplay:
     def record(self, record: dict[str, Any]) -> None:
         """See `Watcher`."""
         if record["kind"] == "epoch":
-            self._progress.console.print(epoch_line(record, self._epochs), highlight=False)
+            self._say(epoch_line(record, self._epochs))
 
     def close(self) -> None:
         """See `Watcher`."""
         self._progress.stop()
+
+    def _say(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, soft_wrap=True)
 
 
 class TensorBoard:
@@ -174,7 +161,3 @@ class TensorBoard:
     def close(self) -> None:
         """See `Watcher`."""
         self._writer.close()
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201

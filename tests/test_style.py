@@ -1,0 +1,246 @@
+"""One style for every command, those that come later included: through the real entry point, as people run them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from onebit.commands import COMMANDS
+from onebit.modelfile import write_model
+from packed_nets import small_model
+from terminals import ONEBIT, Terminal, environment, piped, unread
+from training_runs import call, small_run
+
+RED = "\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    small_run(folder, epochs=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("packed") / "small.onebit"
+    write_model(small_model(), path)
+    return path
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_and_fits(command, columns):
+    code, out, err = piped(command, "--help", COLUMNS=columns)
+    assert (code, err) == (0, "")
+    assert f"onebit {command}" in out.split("examples:\n")[1]
+    assert "--quiet" in out
+    assert max(map(len, out.splitlines())) <= 120
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_a_command_too(command):
+    assert piped("help", command) == piped(command, "--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_one_line_with_the_nearest_known_one(command, capsys):
+    for option in ("--quite", "--quite=3"):
+        code, out, err = call(capsys, command, option)
+        line = f"onebit {command}: there is no --quite; did you mean --quiet?; see onebit {command} --help\n"
+        assert (code, out, err) == (2, "", line)
+    assert piped(command, "--quite") == (2, "", line)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_colours_are_for_terminals(command):
+    code, shown = Terminal(command, "--quite").end()
+    assert (code, shown.startswith(f"{RED}onebit {command}:\x1b[0m there is no --quite")) == (2, True)
+    for wish in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        code, shown = Terminal(command, "--quite", **wish).end()
+        assert (code, "\x1b" in shown) == (2, False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_has_had_enough(command):
+    assert unread(command, "--help") == (141, "")
+
+
+@pytest.mark.parametrize("words", [["export", "RUN"], ["eval", "RUN"], ["inspect", "FILE"], ["doctor"],
+                                   ["completion", "bash"], ["--help"], ["--version"]], ids=" ".join)  # fmt: skip
+def test_a_result_that_nobody_reads(words, run_folder, packed):
+    assert unread(*_named(words, run_folder, packed)) == (141, "")
+
+
+def test_the_first_line_only(packed):
+    """`onebit ... 2>&1 | head -1`, in a shell."""
+    for words in (f"inspect {packed} --graph", "train --list-recipes", "train --help", "train --recipe x"):
+        line = f"{ONEBIT[0]} {words} 2>&1 | head -1"
+        done = subprocess.run(
+            ["bash", "-c", line], env=environment(), capture_output=True, text=True, check=False, timeout=120
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count("\n") == 1
+
+
+def test_closed_streams(packed):
+    """`>&-`, as some services start their processes."""
+    for closing in (">&-", "2>&-", ">&- 2>&-"):
+        line = f"{ONEBIT[0]} inspect {packed} {closing}"
+        done = subprocess.run(
+            ["bash", "-c", line], env=environment(), capture_output=True, check=False, timeout=120
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+WAITS = """
+import importlib, sys, time
+import onebit.commands
+name = sys.argv[1]
+module = importlib.import_module(f"onebit.commands.{name}")
+module.add_arguments = lambda parser: None
+def run(arguments):
+    print("at work", flush=True)
+    time.sleep(600)
+module.run = run
+sys.exit(onebit.commands.entry_point())
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_is_one_line(command):
+    terminal = Terminal(command, command=[sys.executable, "-c", WAITS], NO_COLOR="1")
+    terminal.wait_for("at work\r\n")
+    terminal.press(b"\x03")
+    assert terminal.end() == (130, f"at work\r\n^Conebit {command}: stopped\r\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sign"),
+    [(["eval", "RUN", "-b", "1"], "evaluating"), (["eval", "RUN/net.onebit", "-b", "1"], "evaluating"),
+     (["export", "RUN", "--activation-bits", "8", "--out", "RUN/eight.onebit"], "calibrating")], ids=" ".join,
+)  # fmt: skip
+def test_ctrl_c_in_the_middle_of_real_work(words, sign, wide_run):
+    before = sorted(wide_run.iterdir())
+    terminal = Terminal(*_named(words, wide_run, None))
+    terminal.wait_for(sign)
+    terminal.press(b"\x03")
+    code, shown = terminal.end()
+    assert code == 130, shown
+    assert shown.endswith(f"{RED}onebit {words[0]}:\x1b[0m stopped\r\n")
+    assert "Traceback" not in shown
+    assert "\x1b[?25h" in shown, "the cursor is there again"
+    assert sorted(wide_run.iterdir()) == before
+
+
+@pytest.fixture(scope="module")
+def wide_run(tmp_path_factory, run_folder):
+    """A net that takes its time, though nobody trained it."""
+    import torch
+
+    import onebit
+    from onebit.training.nets import NetSpec, pack_weights, read_weights
+
+    spec = read_weights(run_folder).spec
+    wide = spec.model_copy(update={"net": spec.net.model_copy(update={"width": 96, "model": "wrn40"})})
+    folder = tmp_path_factory.mktemp("runs") / "wide"
+    folder.mkdir()
+    torch.manual_seed(0)
+    net = NetSpec.build(wide).eval()
+    (folder / "last.safetensors").write_bytes(pack_weights(net, wide))
+    (folder / "config.toml").write_text('data = "digits"\n')
+    summary = onebit.export(
+        net, folder / "net.onebit", torch.zeros(1, 1, 8, 8), preprocessing=onebit.Preprocessing((0.3,), (0.3,))
+    )
+    assert summary.rows
+    return folder
+
+
+BAD = {
+    "missing.onebit": (None, "no such file"),
+    "missing.safetensors": (None, "no such file"),
+    "folder.onebit": ("", "expected"),
+    "text.onebit": (b"a net, honestly\n", "not a .onebit file, or only its beginning: copy or export it again"),
+    "text.safetensors": (b"weights, honestly\n", "not a "),
+    "empty.onebit": (b"", "it is empty"),
+    "cut.onebit": (-5, "not a .onebit file, or damaged"),
+    "cut short.onebit": (-2000, "not a .onebit file, or only its beginning"),
+}
+
+
+@pytest.mark.parametrize("command", ["inspect", "export", "eval"])
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files(command, name, packed, tmp_path, capsys):
+    content, said = BAD[name]
+    path = tmp_path / name
+    if content == "":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(packed.read_bytes()[:content] if isinstance(content, int) else content)
+    code, out, err = call(capsys, command, str(path))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"onebit {command}: {path}: ")
+    assert said in err
+
+
+def test_a_packed_file_is_exported_already(packed, tmp_path, capsys):
+    renamed = tmp_path / "renamed.safetensors"
+    renamed.write_bytes(packed.read_bytes())
+    for path in (packed, renamed):
+        code, _, err = call(capsys, "export", str(path))
+        assert (code, err.partition(str(path))[2]) == (
+            2,
+            ": is exported already; `onebit inspect` shows what is in it\n",
+        )
+
+
+@pytest.mark.parametrize("command", ["inspect", "export", "eval"])
+def test_bad_files_in_a_process(command, tmp_path):
+    path = tmp_path / "text.onebit"
+    path.write_text("a net, honestly\n")
+    code, out, err = piped(command, str(path))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert str(path) in err
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["inspect"], "onebit inspect: the following arguments are required: FILE; see onebit inspect --help"),
+        (["eval", "a", "b"], "onebit eval: b: one word too many; see onebit eval --help"),
+        (["eval", "a", "-x"], "onebit eval: -x: there is no such option; see onebit eval --help"),
+        (["eval", "a", "--which"], "onebit eval: argument --which: expected one argument; see onebit eval --help"),
+        (
+            ["export", "a", "--uot=b"],
+            "onebit export: there is no --uot; did you mean --out?; see onebit export --help",
+        ),
+        (["--vresion"], "onebit: there is no --vresion; did you mean --version?; see onebit --help"),
+        (["evla"], "onebit evla: there is no such command; did you mean eval? see onebit --help"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_on_the_command_line(words, line, capsys):
+    assert call(capsys, *words) == (2, "", f"{line}\n")
+
+
+def test_without_a_command_there_is_an_overview():
+    code, out, err = piped()
+    assert (code, out) == (2, "")
+    for command in COMMANDS:
+        assert f"\n    {command}" in err
+    assert "examples:" in err
+
+
+def test_quiet_leaves_the_result_alone(run_folder, packed, capsys):
+    for words in (["eval", "RUN"], ["inspect", "FILE"], ["export", "RUN", "--activation-bits", "8"]):
+        loud, quiet = (call(capsys, *_named(words, run_folder, packed), *more) for more in ([], ["--quiet"]))
+        assert loud == quiet
+        assert (quiet[0], quiet[2]) == (0, "")
+        assert quiet[1]
+    shown = Terminal("eval", str(run_folder), "--quiet").end()[1]
+    assert "\x1b" not in shown, "no bar"
+
+
+def _named(words, run, file):
+    return [word.replace("RUN", str(run)).replace("FILE", str(file)) for word in words]
