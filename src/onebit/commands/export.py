@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import torch
 
+    from onebit.training.exports import export_trained
     from onebit.training.nets import build_trained, read_weights
 
     weights = read_weights(arguments.net, arguments.which)
