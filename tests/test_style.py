@@ -9,7 +9,7 @@ from onebit.commands import COMMANDS
 from onebit.modelfile import write_model
 from packed_nets import small_model
 from terminals import ONEBIT, Terminal, environment, piped, unread
-from training_runs import call, small_run
+from training_runs import call, small_flags, small_run
 
 RED = "\x1b[31m"
 
@@ -244,3 +244,21 @@ def test_quiet_leaves_the_result_alone(run_folder, packed, capsys):
 
 def _named(words, run, file):
     return [word.replace("RUN", str(run)).replace("FILE", str(file)) for word in words]
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+@pytest.mark.parametrize("columns", [40, 100])
+def test_training_in_a_terminal(command, columns, tmp_path):
+    """Bars while it goes, and nothing left of them when it is done."""
+    words = small_flags(epochs=1) + (
+        ["--methods", "float", "--seeds", "0", "--lrs", "0.1"] * (command == "compare")
+    )
+    terminal = Terminal(command, *words, "--out", str(tmp_path / "out"), columns=columns)
+    terminal.wait_for("run" if command == "train" else "runs")
+    code, shown = terminal.end()
+    assert code == 0, shown
+    assert "\x1b[32m" in shown, "the counts"
+    assert "Traceback" not in shown
+    after = shown.rpartition("\x1b[2K")[2]
+    assert ("all of it is in" if command == "train" else "accuracy-bytes.svg") in after
+    assert "-:--:--" not in after
