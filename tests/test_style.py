@@ -118,7 +118,8 @@ def test_ctrl_c_is_one_line(command):
 @pytest.mark.parametrize(
     ("words", "sign"),
     [(["eval", "RUN", "-b", "1"], "evaluating"), (["eval", "RUN/net.onebit", "-b", "1"], "evaluating"),
-     (["export", "RUN", "--activation-bits", "8", "--out", "RUN/eight.onebit"], "calibrating")], ids=["run", "packed", "export"],
+     (["export", "RUN", "--activation-bits", "8", "--out", "RUN/eight.onebit"], "calibrating")],
+    ids=["run", "packed", "export"],
 )  # fmt: skip
 def test_ctrl_c_in_the_middle_of_real_work(words, sign, wide_run):
     before = sorted(wide_run.iterdir())
