@@ -9,7 +9,7 @@ from onebit.commands import COMMANDS
 from onebit.modelfile import write_model
 from packed_nets import small_model
 from terminals import ONEBIT, Terminal, environment, piped, unread
-from training_runs import call, small_run
+from training_runs import call, small_flags, small_run
 
 RED = "\x1b[31m"
 
@@ -28,27 +28,23 @@ def packed(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("columns", ["80", "120"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_examples_and_fits(command, columns):
-    code, out, err = piped(command, "--help", COLUMNS=columns)
+def test_help_has_examples_and_fits(command, capsys, monkeypatch):
+    code, out, err = piped(command, "--help", COLUMNS="120")
     assert (code, err) == (0, "")
     assert f"onebit {command}" in out.split("examples:\n")[1]
     assert "--quiet" in out
     assert max(map(len, out.splitlines())) <= 120
     assert "\x1b" not in out
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_a_command_too(command):
-    assert piped("help", command) == piped(command, "--help")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert call(capsys, "help", command) == (0, out, "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_is_one_line_with_the_nearest_known_one(command, capsys):
     for option in ("--quite", "--quite=3"):
         code, out, err = call(capsys, command, option)
-        line = f"onebit {command}: there is no --quite; did you mean --quiet?; see onebit {command} --help\n"
+        line = f"onebit {command}: there is no --quite; did you mean --quiet? see onebit {command} --help\n"
         assert (code, out, err) == (2, "", line)
     assert piped(command, "--quite") == (2, "", line)
 
@@ -57,9 +53,12 @@ def test_an_unknown_option_is_one_line_with_the_nearest_known_one(command, capsy
 def test_colours_are_for_terminals(command):
     code, shown = Terminal(command, "--quite").end()
     assert (code, shown.startswith(f"{RED}onebit {command}:\x1b[0m there is no --quite")) == (2, True)
-    for wish in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        code, shown = Terminal(command, "--quite", **wish).end()
-        assert (code, "\x1b" in shown) == (2, False)
+
+
+@pytest.mark.parametrize("wish", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_colours_are_for_those_who_want_them(wish):
+    code, shown = Terminal("inspect", "--quite", **wish).end()
+    assert (code, "\x1b" in shown) == (2, False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -119,7 +118,8 @@ def test_ctrl_c_is_one_line(command):
 @pytest.mark.parametrize(
     ("words", "sign"),
     [(["eval", "RUN", "-b", "1"], "evaluating"), (["eval", "RUN/net.onebit", "-b", "1"], "evaluating"),
-     (["export", "RUN", "--activation-bits", "8", "--out", "RUN/eight.onebit"], "calibrating")], ids=" ".join,
+     (["export", "RUN", "--activation-bits", "8", "--out", "RUN/eight.onebit"], "calibrating")],
+    ids=["run", "packed", "export"],
 )  # fmt: skip
 def test_ctrl_c_in_the_middle_of_real_work(words, sign, wide_run):
     before = sorted(wide_run.iterdir())
@@ -143,7 +143,7 @@ def wide_run(tmp_path_factory, run_folder):
     from onebit.training.nets import NetSpec, pack_weights, read_weights
 
     spec = read_weights(run_folder).spec
-    wide = spec.model_copy(update={"net": spec.net.model_copy(update={"width": 96, "model": "wrn40"})})
+    wide = spec.model_copy(update={"net": spec.net.model_copy(update={"width": 48, "model": "wrn40"})})
     folder = tmp_path_factory.mktemp("runs") / "wide"
     folder.mkdir()
     torch.manual_seed(0)
@@ -213,9 +213,9 @@ def test_bad_files_in_a_process(command, tmp_path):
         (["eval", "a", "--which"], "onebit eval: argument --which: expected one argument; see onebit eval --help"),
         (
             ["export", "a", "--uot=b"],
-            "onebit export: there is no --uot; did you mean --out?; see onebit export --help",
+            "onebit export: there is no --uot; did you mean --out? see onebit export --help",
         ),
-        (["--vresion"], "onebit: there is no --vresion; did you mean --version?; see onebit --help"),
+        (["--vresion"], "onebit: there is no --vresion; did you mean --version? see onebit --help"),
         (["evla"], "onebit evla: there is no such command; did you mean eval? see onebit --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -244,3 +244,20 @@ def test_quiet_leaves_the_result_alone(run_folder, packed, capsys):
 
 def _named(words, run, file):
     return [word.replace("RUN", str(run)).replace("FILE", str(file)) for word in words]
+
+
+@pytest.mark.parametrize(("command", "columns"), [("train", 40), ("compare", 100)])
+def test_training_in_a_terminal(command, columns, tmp_path):
+    """Bars while it goes, and nothing left of them when it is done."""
+    words = small_flags(epochs=1) + (
+        ["--methods", "float", "--seeds", "0", "--lrs", "0.1"] * (command == "compare")
+    )
+    terminal = Terminal(command, *words, "--out", str(tmp_path / "out"), columns=columns)
+    terminal.wait_for("run" if command == "train" else "runs")
+    code, shown = terminal.end()
+    assert code == 0, shown
+    assert "\x1b[32m" in shown, "the counts"
+    assert "Traceback" not in shown
+    after = shown.rpartition("\x1b[2K")[2]
+    assert ("all of it is in" if command == "train" else "accuracy-bytes.svg") in after
+    assert "-:--:--" not in after

@@ -142,7 +142,7 @@ def _parse(name: str, words: list[str]) -> argparse.Namespace:
         flag = word.split("=", maxsplit=1)[0]
         if flag.startswith("--") and flag not in flags and " " not in word:
             near = get_close_matches(flag, flags, n=1)
-            raise UserError(f"there is no {flag}{f'; did you mean {near[0]}?' if near else ''}; {see}")
+            raise UserError(f"there is no {flag}; {f'did you mean {near[0]}? ' if near else ''}{see}")
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
         what = "there is no such option" if unknown[0].startswith("-") else "one word too many"
