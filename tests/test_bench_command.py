@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 import onebit
 from engines import HERE
-from onebit.benching import contestants, machine
+from onebit.benching import contestants, machine, measuring
 from onebit.benching.layers import layers_of, limits_of
 from onebit.benching.machine import Machine, this_machine
 from onebit.engine import Engine
@@ -118,6 +119,17 @@ def test_tables_for_people(tmp_path, capsys, monkeypatch):
     ):
         assert words in out
     assert "OpenVINO" not in out
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_busy_machine_is_said(tmp_path, capsys, monkeypatch, is_busy):
+    """Long calls suffer more from others' work than short ones: ratios of such a run are not to be trusted."""
+    monkeypatch.setattr(measuring.time, "process_time", lambda: 0.0 if is_busy else 2 * time.perf_counter())
+    path = saved(tmp_path, small_model())
+    (table,) = as_json(capsys, path, "--against", "none", "--batch", "1")["batches"]
+    assert table["had_core"] == (not is_busy)
+    out = bench(capsys, path, "--against", "none", "--batch", "1")
+    assert ("the process had a core for 0 % of the time" in out) == is_busy
 
 
 def test_alone_and_as_asked(tmp_path, capsys):

@@ -1,6 +1,10 @@
 """A packed net in other programs: PyTorch knows every operation; ONNX says what it lacks; twins are float."""
 
 import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,6 +165,30 @@ def test_peers_make_what_the_reference_makes(peer, tmp_path):
         assert_agrees(model, lambda images, runner=runner: outputs_of(runner, images, 2), x)
     assert all("no means of parts that overlap" in line for line in refused)
     assert len(refused) < 4
+
+
+def test_signals_are_survived_once_openvino_has_run():
+    """Ctrl-C in the midst of a comparison; see `openvino_net`."""
+    needs("onnx", "openvino")
+    code = """
+import signal
+from onebit.peers.openvino_net import ways
+from onebit.peers.runner import fastest
+from onebit.peers.agreement import draw_images
+from wire_models import wire_models
+model = wire_models()[2]
+images = draw_images(1, model.graph.input_shape)
+for _ in range(2):
+    fastest(ways(model, images), images)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
 
 
 def test_onnx_says_what_it_lacks():

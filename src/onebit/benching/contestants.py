@@ -12,7 +12,7 @@ from onebit.engine import Engine
 from onebit.modelfile import Model
 from onebit.peers import onebit_net
 from onebit.peers.agreement import Agreement, compare
-from onebit.peers.runner import Bursts, CannotRunError, Runner, Ways, fastest, in_short, outputs_of
+from onebit.peers.runner import Bursts, Runner, Ways, fastest, in_short, outputs_of
 from onebit.runnable import Floats
 
 OURS = "onebit"
@@ -102,9 +102,5 @@ def make_ready(row: Row, nets: Nets, images: Floats, batch: int) -> None:
     except Exception as error:
         if row.name == OURS:
             raise
-        row.failure = _why(error)
+        row.failure = in_short(error)
         row.runner = None
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, CannotRunError) else in_short(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,10 +29,14 @@ class Effort(NamedTuple):
 
 @dataclass
 class Table:
-    """All rows with batches of one size, timed; the first is onebit's."""
+    """All rows with batches of one size, timed; the first is onebit's.
+
+    had_core   the share of the time in which this process had a core; less than 1 where others had it
+    """
 
     batch: int
     rows: list[Row]
+    had_core: float = 1.0
 
     def milliseconds(self, row: Row) -> float:
         """Of one call: the median of all."""
@@ -59,11 +64,13 @@ def measure(
         make_ready(row, nets, images, batch)
         advance()
     steps = []
+    began, computed = time.perf_counter(), time.process_time()
     for _ in range(effort.rounds):
         for row in table.rows:
             _time(row, effort.seconds)
             advance()
         steps.append(time_steps(nets.engine, images[:batch], effort.seconds))
+    table.had_core = min(1.0, (time.process_time() - computed) / (time.perf_counter() - began))
     for row in table.rows:
         row.runner = row.x = None  # their memory is for the next table
     return table, [statistics.median(of_step) for of_step in zip(*steps, strict=True)]

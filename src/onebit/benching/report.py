@@ -17,6 +17,7 @@ from onebit.console import print_table
 WIDTH = 100
 NETS = {"file": "the file", "same": "same net", "twin": "float twin"}
 MOST_NAMES = 4  # of layers in a line
+ALONE = 0.9  # with a core for less of the time, figures are not to be trusted
 LEAST_SHARE = 0.001  # of the time: less is not worth a line
 
 
@@ -66,7 +67,11 @@ class Report(NamedTuple):
             "versions": self.versions,
             "effort": self.effort._asdict(),
             "batches": [
-                {"batch": table.batch, "rows": [_figures(table, row) for row in table.rows]}
+                {
+                    "batch": table.batch,
+                    "had_core": table.had_core,
+                    "rows": [_figures(table, row) for row in table.rows],
+                }
                 for table in self.tables
             ],
             "layers": [layer._asdict() | {"gmacs_per_second": layer.gmacs_per_second} for layer in self.layers],
@@ -126,6 +131,12 @@ def _show_notes(report: Report) -> None:
         )
     if "twin" in nets:
         _say("float twin: float kernels and inputs, no signs, norms folded: what one would run without onebit.")
+    had_core = min(table.had_core for table in report.tables)
+    if had_core < ALONE:
+        _say(
+            f"others used this machine: the process had a core for {100 * had_core:.0f} % of the time. Times are"
+            " too long, and those of long calls more so: measure again on an idle machine."
+        )
     failed = [row for row in rows if row.failure]
     for line in dict.fromkeys(f"{row.title}, {NETS[row.net]}: not compared: {row.failure}" for row in failed):
         _say(line)
