@@ -25,8 +25,10 @@ def demo(tmp_path_factory):
 def test_the_table(demo):
     folder, out = demo
     rows = [re.split(r"\s*│\s*", line.strip("│ ")) for line in out.splitlines() if line.startswith("│")]
-    assert [row[0] for row in rows] == ["float twin", "1-bit, W1A32", "1-bit, W1A1"]
+    assert [row[0] for row in rows] == ["float", "W1A32", "W1A1"]
     accuracies = [float(row[1].split()[0]) for row in rows]
+    assert max(map(len, out.splitlines())) <= 110
+    assert max(len(line) for line in out.splitlines() if "│" in line) == 80, "fits a terminal"
     assert accuracies[0] > 94
     assert accuracies[1] > accuracies[0] - 3
     assert accuracies[2] > 90
@@ -84,7 +86,7 @@ def test_ctrl_c_and_on(tmp_path):
     assert "Traceback" not in err
     code, out, err = command(*words)
     assert code == 0, err
-    assert "1-bit, W1A1" in out
+    assert "│ W1A1 " in out
 
 
 def test_projections_share_their_bits(tmp_path, capsys):

@@ -59,9 +59,9 @@ def contestants(data: str, projections: int) -> list[Contestant]:
     """The float twin first."""
     one_bit = {"projections": projections, "width": 16 // projections, "lr": KERNEL_RATE[data]}
     return [
-        Contestant("float twin", "float", {"method": "float"}),
-        Contestant("1-bit, W1A32", "w1a32", one_bit),
-        Contestant("1-bit, W1A1", "w1a1", one_bit | {"activation_bits": 1}),
+        Contestant("float", "float", {"method": "float"}),
+        Contestant("W1A32", "w1a32", one_bit),
+        Contestant("W1A1", "w1a1", one_bit | {"activation_bits": 1}),
     ]
 
 

@@ -74,8 +74,8 @@ def cells(row: Outcome) -> tuple[str, ...]:
         f"{row.top1:.1f} %",
         f"{row.bytes:,}",
         f"{row.times_smaller:.1f} x",
-        f"{row.torch_ms:.3f} ms",
-        f"{row.engine_ms:.3f} ms",
+        f"{row.torch_ms:.3f}",
+        f"{row.engine_ms:.3f}",
         f"{row.times_faster:.1f} x",
         f"{100 * row.same_class / row.test_images:.1f} %",
     )
@@ -84,9 +84,9 @@ def cells(row: Outcome) -> tuple[str, ...]:
 def remarks(rows: list[Outcome], data: str) -> list[str]:
     """What the table means, and what it does not say."""
     lines = [
-        "W1A32: kernels of 1 bit; W1A1: the inputs of their layers, too",
+        "float: the same net in float; W1A32: kernels of 1 bit; W1A1: the inputs of their layers, too",
         f"accuracy: of {rows[0].test_images:,} test images, by the engine; a point or two are within chance",
-        "ms: one image at a time, one core, in turns; faster: onebit, than PyTorch with the float twin",
+        "PyTorch, onebit: ms for one image, one core, in turns; faster: onebit, than PyTorch with the float net",
         "agree: test images in which the engine and PyTorch see the same class",
     ]
     if data == "digits":

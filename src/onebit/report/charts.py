@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 34  # margins, for ticks and labels
+LEFT, RIGHT, TOP, BOTTOM = 54, 10, 10, 34  # margins, for ticks and labels
 COLOURS = 8  # of the page: classes c0, c1, ...
 SMALLEST = 1e-9  # of an axis of factors, which knows no 0
 MOST_DOTS = 400  # of a line; of more every n-th shows its number
