@@ -14,10 +14,11 @@ import torch
 
 import onebit
 from engines import HERE
-from onebit.benching import contestants, machine, measuring
+from onebit import machine
+from onebit.benching import contestants, measuring
 from onebit.benching.layers import layers_of, limits_of
-from onebit.benching.machine import Machine, this_machine
 from onebit.engine import Engine
+from onebit.machine import Machine, this_machine
 from onebit.modelfile import write_model
 from onebit.native import ISA_VARIABLE
 from onebit.peers import torch_net

@@ -7,7 +7,7 @@ import subprocess
 import textwrap
 from typing import Any, NamedTuple
 
-from onebit.benching.machine import this_machine
+from onebit.machine import this_machine
 from onebit.peers.agreement import CLOSE
 
 from .environments import ROOT

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Literal, NamedTuple
 
 from onebit.errors import UserError
+from onebit.machine import cores, this_machine
 from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native
 from onebit.version import __version__
 
@@ -169,19 +170,10 @@ def _pillow() -> Finding:
 
 
 def _cpu() -> Finding:
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = os.environ.get("OMP_NUM_THREADS")
     limit = f"OMP_NUM_THREADS={threads}" if threads else "OMP_NUM_THREADS is not set"
-    return Finding("CPU", "ok", f"{_cpu_name()}, {allowed} of {os.cpu_count()} cores may be used, {limit}")
-
-
-def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
+    cpu = this_machine().cpu
+    return Finding("CPU", "ok", f"{cpu}, {cores()} of {os.cpu_count()} cores may be used, {limit}")
 
 
 def _data(data_dir: str | None) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from onebit.benching.machine import Machine
 from onebit.engine import Engine
+from onebit.machine import Machine
 from onebit.native import ISAS, native
 from onebit.summary import summarize
 

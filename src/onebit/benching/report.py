@@ -10,9 +10,9 @@ import numpy as np
 
 from onebit.benching.contestants import PEERS, Row
 from onebit.benching.layers import Layer, Limit
-from onebit.benching.machine import Machine
 from onebit.benching.measuring import Effort, Table
 from onebit.console import print_table
+from onebit.machine import Machine
 
 WIDTH = 100
 NETS = {"file": "the file", "same": "same net", "twin": "float twin"}

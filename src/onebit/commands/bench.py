@@ -99,11 +99,11 @@ def _check(arguments: argparse.Namespace) -> None:
 def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
     from onebit.benching.contestants import PEERS, Nets, versions
     from onebit.benching.layers import layers_of, limits_of
-    from onebit.benching.machine import this_machine
     from onebit.benching.measuring import Effort, measure, turns
     from onebit.benching.report import Report
     from onebit.console import Progress
     from onebit.loading import load
+    from onebit.machine import this_machine
     from onebit.native import why_isa
     from onebit.peers.twin import float_twin
 

@@ -109,7 +109,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     """The plan, what all runs share, and the methods that can't take part."""
     from onebit.commands.train import config_flags
     from onebit.comparison.plan import Plan, parse_contestants
-    from onebit.comparison.running import cores
+    from onebit.machine import cores
     from onebit.methods import METHODS
     from onebit.training.recipes import resolve
 
@@ -197,7 +197,7 @@ def _numbers(name: str, given: Sequence[str], kind: type) -> tuple[Any, ...]:
 
 
 def _jobs(asked: int | None, base: Config, runs: int) -> int:
-    from onebit.comparison.running import cores
+    from onebit.machine import cores
 
     if asked is not None and asked < 1:
         raise UserError(f"--jobs {asked}: use at least 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -33,11 +32,6 @@ class Process(NamedTuple):
 
     run: Run
     popen: subprocess.Popen[bytes]
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def summary_of(folder: Path, run: Run) -> dict[str, Any] | None:

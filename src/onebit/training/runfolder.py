@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from onebit.errors import UserError, WorkError
+from onebit.machine import this_machine
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config
 from onebit.training.nets import Weights, read_tensors, read_weights
@@ -171,6 +172,7 @@ def _environment(processes: Processes) -> dict[str, Any]:
         "packages": packages,
         "system": platform.platform(),
         "processor": platform.machine(),
+        "cpu": this_machine().cpu,
         "cores": os.cpu_count(),
         "device": str(processes.device),
         "processes": processes.count,

@@ -1,4 +1,4 @@
-"""The machine that is measured on."""
+"""The machine that all this runs on."""
 
 from __future__ import annotations
 
@@ -26,13 +26,20 @@ def this_machine() -> Machine:
     """What the system says of itself."""
     fields: dict[str, str] = {}
     if CPU_INFO.exists():
-        lines = [line.partition(":") for line in CPU_INFO.read_text().splitlines()]
+        lines = [
+            line.partition(":") for line in CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        ]
         fields = {name.strip().lower(): value.strip() for name, _, value in lines}
     flags = [flag for flag in fields.get("flags", fields.get("features", "")).split() if flag.startswith(FLAGS)]
     return Machine(
         fields.get("model name") or platform.processor() or platform.machine(),
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores(),
         f"{platform.system()} {platform.machine()}",
         platform.python_version(),
         tuple(sorted(flags)),
     )
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
