@@ -1,9 +1,11 @@
 """One style for every command, those that come later included: through the real entry point, as people run them."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from onebit.commands import COMMANDS
 from onebit.modelfile import write_model
@@ -18,6 +20,7 @@ RED = "\x1b[31m"
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     small_run(folder, epochs=1)
+    assert piped("export", str(folder))[0] == 0
     return folder
 
 
@@ -66,10 +69,59 @@ def test_a_reader_that_has_had_enough(command):
     assert unread(command, "--help") == (141, "")
 
 
+# Every command at real work, a little of it.
+WORK = {
+    "demo": ["--epochs", "1", "-o", "OUT"],
+    "train": [*small_flags(epochs=1), "--out", "OUT"],
+    "eval": ["RUN"],
+    "export": ["RUN"],
+    "run": ["RUN/net.onebit", "IMAGE"],
+    "inspect": ["FILE"],
+    "bench": ["FILE", "--rounds", "1", "--seconds", "0.01"],
+    "report": ["RUN", "-o", "OUT.html"],
+    "compare": [*small_flags(epochs=1), "--methods", "float", "--seeds", "0", "--lrs", "0.1", "--out", "OUT"],
+    "doctor": [],
+    "completion": ["bash"],
+}
+BARS = {"demo", "train", "eval", "run", "bench", "report", "compare"}  # while these are at work
+
+
+def _at_work(command, run_folder, packed, out):
+    Image.new("L", (9, 9)).save(run_folder / "image.png")
+    names = {"RUN": run_folder, "IMAGE": run_folder / "image.png", "FILE": packed, "OUT": out}
+    return [command, *(re.sub("RUN|IMAGE|FILE|OUT", lambda found: str(names[found[0]]), w) for w in WORK[command])]
+
+
+def test_all_commands_are_tried_at_work():
+    assert set(WORK) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["demo", "eval", "run", "bench", "report", "inspect", "doctor"])
+def test_at_work_in_a_terminal(command, run_folder, packed, tmp_path):
+    """Bars while it goes, and nothing left of them when it is done; the same result as in a pipe."""
+    words = _at_work(command, run_folder, packed, tmp_path / "out")
+    code, shown = Terminal(*words, columns=120).end()
+    assert code == 0, shown
+    assert "Traceback" not in shown
+    assert ("\x1b[?25l" in shown) == (command in BARS), "the cursor is hidden while there is a bar"
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")
+    code, out, err = piped(*words)
+    assert code == 0, err
+    assert "\x1b" not in out + err
+    last = out.splitlines()[-1] if command != "run" else out.split()[0]
+    assert last in shown
+
+
 @pytest.mark.parametrize("words", [["export", "RUN"], ["eval", "RUN"], ["inspect", "FILE"], ["doctor"],
                                    ["completion", "bash"], ["--help"], ["--version"]], ids=" ".join)  # fmt: skip
 def test_a_result_that_nobody_reads(words, run_folder, packed):
     assert unread(*_named(words, run_folder, packed)) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "report", "train", "compare"])
+def test_the_result_of_work_that_nobody_reads(command, run_folder, packed, tmp_path):
+    words = [*_at_work(command, run_folder, packed, tmp_path / "out"), "--quiet"]
+    assert unread(*words) == (141, "")
 
 
 def test_the_first_line_only(packed):
