@@ -267,6 +267,35 @@ def test_a_run_of_an_older_version_has_no_histograms_of_its_epochs(run, tmp_path
     assert "mean |C| = " in text
 
 
+def test_records_that_are_not_ours(run, tmp_path, capsys):
+    """Whatever stands in a run's records: the page is made, of what can be drawn."""
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    strange = [
+        {"kind": "epoch", "stage": 1, "epoch": 4, "loss_s": float("nan"), "train_top1": 1e999, "lr": 0.1},
+        {"kind": "epoch", "stage": "one", "epoch": 5},
+        {"kind": "epoch", "stage": 1, "epoch": 10**30},
+        {"kind": "epoch", "stage": 1},
+        {"kind": "kernels", "stage": 1, "epoch": 4, "layers": "none"},
+        {"kind": "kernels", "stage": 1, "epoch": 5, "layers": {"blocks.0.conv1": {"counts": [1, 2], "flipped": 0}}},
+        {"kind": "kernels", "stage": 1, "epoch": 6, "layers": {"x": {"counts": [0] * BINS, "flipped": "no"}}},
+        {"kind": ["epoch"], "stage": 1, "epoch": 7, "<script>": "<script>"},
+        ["epoch"],
+        7,
+    ]
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write("".join(json.dumps(each) + "\n" for each in strange) + "{}\nnull\n\x00\n")
+    code, _, err = call(capsys, "report", str(tmp_path / "run"))
+    assert (code, err) == (0, "")
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "nan" not in text.split("</style>")[1].replace("base64", "").lower().split("data:")[0]
+    assert "<script" not in text
+    titles = [e["text"] for e in Elements(text).all("title")]
+    assert "lr, 4: 0.1" in titles
+    assert not any(title.startswith("training, 4") for title in titles)
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -198,6 +198,22 @@ def test_other_numbers_of_channels_are_made_the_nets(net, digits, tmp_path, caps
     assert "float.tiff: its pixels have 32 bits" in err
 
 
+def test_a_folder_that_can_not_be_listed_is_named(net, digits, tmp_path, capsys, monkeypatch):
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", refuse)
+    code, out, err = call(capsys, "run", str(net), str(tmp_path), str(digits / "00.png"))
+    assert code == 1
+    assert "closed: Permission denied" in err
+    assert len(out.splitlines()) == 1
+
+
 def test_names_that_terminals_would_obey(net, digits, tmp_path, capsys):
     (tmp_path / "a\x1b[31m\n.png").write_bytes((digits / "00.png").read_bytes())
     undecodable = os.fsencode(tmp_path) + b"/\xff.png"

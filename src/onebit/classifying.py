@@ -58,7 +58,7 @@ def _found(word: str, piped: bytes) -> Iterator[Found]:
     path = Path(word).expanduser()
     if path.is_dir():
         inside = _images_in(path)
-        yield from map(Found, inside)
+        yield from inside
         if not inside:
             yield Found(word, problem="no images in this folder")
     elif path.exists():
@@ -72,13 +72,17 @@ def _found(word: str, piped: bytes) -> Iterator[Found]:
         yield Found(word, problem="no such file")
 
 
-def _images_in(folder: Path) -> list[str]:
-    """Of the folder and all folders in it, sorted; what is hidden is left out."""
-    found = []
-    for where, folders, files in os.walk(folder):
+def _images_in(folder: Path) -> list[Found]:
+    """Of the folder and all folders in it, sorted; what is hidden is left out, a folder that is closed is named."""
+    found: list[Found] = []
+
+    def closed(error: OSError) -> None:
+        found.append(Found(str(error.filename), problem=error.strerror or "can't be read"))
+
+    for where, folders, files in os.walk(folder, onerror=closed):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = [name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES]  # noqa: PTH122
-        found += [os.path.join(where, name) for name in sorted(names) if not name.startswith(".")]  # noqa: PTH118
+        found += [Found(os.path.join(where, name)) for name in sorted(names) if not name.startswith(".")]  # noqa: PTH118
     return found
 
 

@@ -22,7 +22,7 @@ from onebit.summary import Summary
 from onebit.training.config import Config
 from onebit.training.evaluation import Feed
 from onebit.training.exports import export_trained
-from onebit.training.kernels import histograms, sign_bits
+from onebit.training.kernels import BINS, histograms, sign_bits
 from onebit.training.nets import NetSpec, build_trained, read_weights
 from onebit.training.recipes import checked
 from onebit.training.runfolder import METRICS, RunFolder
@@ -113,7 +113,8 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
 def _records(path: Path) -> list[dict[str, Any]]:
     """The records of a run; a line that is being written, or was cut off, is left out.
 
-    Each gets a key `at`: its epoch, counted on from those of the stages before.
+    Each gets a key `at`: its epoch, counted on from those of the stages before. The file may be anybody's: what is
+    not a number that can be drawn is left out, and so is a record of kernels that is not one of ours.
     """
     found = []
     before, last = 0, (1, 0)  # epochs of earlier stages; stage and epoch of the record before
@@ -123,11 +124,38 @@ def _records(path: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and {"kind", "stage", "epoch"} <= record.keys():
-            before += last[1] if record["stage"] > last[0] else 0
-            last = (record["stage"], record["epoch"])
-            found.append(record | {"at": before + record["epoch"]})
+        if not isinstance(record, dict) or not all(_is_count(record.get(key)) for key in ("stage", "epoch")):
+            continue
+        before += last[1] if record["stage"] > last[0] else 0
+        last = (record["stage"], record["epoch"])
+        drawn = {key: value for key, value in record.items() if _is_number(value)}
+        if record.get("kind") == "kernels":
+            drawn["layers"] = _known_layers(record.get("layers"))
+        found.append(drawn | {"kind": record.get("kind"), "at": before + record["epoch"]})
     return found
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _known_layers(layers: Any) -> dict[str, Any]:
+    """The layers of a record of kernels (see `histograms`) that are whole."""
+    if not isinstance(layers, dict):
+        return {}
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if isinstance(layer, dict)
+        and _is_number(layer.get("flipped"))
+        and isinstance(layer.get("counts"), list)
+        and len(layer["counts"]) == BINS
+        and all(map(_is_count, layer["counts"]))
+    }
 
 
 def _one_bit_layers(net: nn.Module) -> dict[str, QuantizedConv2d]:

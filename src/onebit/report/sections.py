@@ -19,6 +19,7 @@ from onebit.training.kernels import REACH
 
 MOST_CLASSES = 20  # of a confusion matrix that is drawn; of a larger one the worst pairs are listed
 WORST_PAIRS = 15
+MOST_COLUMNS = 40  # epochs of a chart of squares; of more every n-th is shown
 SHOWN_KERNELS = 16
 SHOWN_LAYERS = 6  # whose kernels are shown
 
@@ -127,9 +128,9 @@ def _samples(run: Gathered) -> str:
         label, guess = int(run.seen.labels[at[row]]), int(run.seen.guessed[at[row]])
         said = names[guess] if label == guess else f"{names[guess]}, not {names[label]}"
         image = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0]
+        image = image[:: -(-len(image) // 96), :: -(-len(image) // 96)]  # of large ones some pixels will do
         kind = "right" if label == guess else "wrong"
-        scale = max(1, round(64 / image.shape[0]))
-        shown.append(f'<div class="{kind}">{picture(image, said, scale=scale)}{escape(said)}</div>')
+        shown.append(f'<div class="{kind}">{picture(image, said, scale=64 / len(image))}{escape(said)}</div>')
     right = int((run.seen.labels == run.seen.guessed).sum())
     told = f"{right} of {len(run.seen.labels)} test images right; some of them, and some that are wrong:"
     return paragraph(told) + f'<div class="samples">{"".join(shown)}</div>'
@@ -180,9 +181,13 @@ def _over_epochs(run: Gathered) -> str:
         return paragraph("How the kernels were spread in earlier epochs was not kept by this run.")
     charts = []
     for name, last in run.last_kernels.items():
-        layers = [record["layers"][name] for record in run.kernel_records if name in record.get("layers", {})]
+        layers = [record["layers"][name] for record in run.kernel_records if name in record["layers"]]
+        if not layers:
+            continue
         rows = np.array([layer["counts"] for layer in layers], float)
-        drawn = picture(shares(rows / rows.max(axis=1, keepdims=True)), f"{name}: {len(rows)} epochs")
+        drawn = picture(
+            shares(rows / np.maximum(rows.max(axis=1, keepdims=True), 1)), f"{name}: {len(rows)} epochs"
+        )
         drawn = drawn.replace("width:100%", f"width:100%;height:{max(60, min(160, 6 * len(rows)))}px")
         lines = "".join(f'<i style="left:{50 + 50 * mark / REACH:.2f}%"></i>' for mark in _marks(last))
         charts.append(figure(f"{name}, over epochs (downwards)", f'<div class="over">{drawn}{lines}</div>'))
@@ -190,12 +195,11 @@ def _over_epochs(run: Gathered) -> str:
 
 
 def _flips(run: Gathered) -> str:
-    later = run.kernel_records[1:]
+    names = list(run.last_kernels)
+    later = [r for r in run.kernel_records if r["epoch"] and r["layers"].keys() >= set(names)]  # not the start
     if not later:
         return ""
-    names = list(run.last_kernels)
-    every = -(-len(later) // 40)
-    later = later[::every]
+    later = later[:: -(-len(later) // MOST_COLUMNS)]
     rows = [[100 * record["layers"][name]["flipped"] for record in later] for name in names]
     epochs = [str(record["at"]) for record in later]
     return grid(heat_map("bits turned in an epoch, by layer, %", rows, (names, epochs), lambda n: f"{n:.2f} %"))
