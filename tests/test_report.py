@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from browser import browse, measure
-from data_files import image_folder
+from data_files import cifar10_python, image_folder
 from onebit.report.charts import Series, heat_map, line_chart, log_ticks, ticks
 from onebit.report.gathering import gather
 from onebit.report.writing import write_report
@@ -224,6 +225,20 @@ def test_without_the_data_the_rest_is_there(tmp_path, capsys):
     assert "confusion matrix" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_a_report_fetches_nothing(tmp_path, capsys, monkeypatch):
+    cifar10_python(tmp_path / "data", count=32)
+    small_run(
+        tmp_path / "run", data="cifar10", data_dir=str(tmp_path / "data"), epochs=1, limit_images=0, hold_out=0
+    )
+    assert call(capsys, "report", str(tmp_path / "run"))[2] == ""
+    shutil.rmtree(tmp_path / "data")
+    monkeypatch.setattr("onebit.data.cifar.fetch", lambda *_: pytest.fail("it was fetched"))
+    code, _, err = call(capsys, "report", str(tmp_path / "run"))
+    assert code == 0
+    assert "cifar10 is not there; --data-dir says where it is" in err
+    assert call(capsys, "report", str(tmp_path / "run"), "--images", "0")[2] == ""
+
+
 @pytest.mark.parametrize("method", ["bnn", "lbcnn", "mcn", "abc", "xnor", "dorefa"])
 def test_every_kind_of_layer(method, tmp_path, capsys):
     small_run(tmp_path / "run", method=method, epochs=1)
@@ -243,8 +258,6 @@ def test_levels_that_are_no_bits_and_stages(tmp_path, capsys):
 
 
 def test_a_run_that_is_not_finished(run, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
@@ -256,8 +269,6 @@ def test_a_run_that_is_not_finished(run, tmp_path, capsys):
 
 
 def test_a_run_of_an_older_version_has_no_histograms_of_its_epochs(run, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(run, tmp_path / "run")
     lines = [line for line in (run / "metrics.jsonl").read_text().splitlines() if '"kernels"' not in line[:20]]
     (tmp_path / "run" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -269,8 +280,6 @@ def test_a_run_of_an_older_version_has_no_histograms_of_its_epochs(run, tmp_path
 
 def test_records_that_are_not_ours(run, tmp_path, capsys):
     """Whatever stands in a run's records: the page is made, of what can be drawn."""
-    import shutil
-
     shutil.copytree(run, tmp_path / "run")
     strange = [
         {"kind": "epoch", "stage": 1, "epoch": 4, "loss_s": float("nan"), "train_top1": 1e999, "lr": 0.1},
@@ -286,6 +295,8 @@ def test_records_that_are_not_ours(run, tmp_path, capsys):
     ]
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write("".join(json.dumps(each) + "\n" for each in strange) + "{}\nnull\n\x00\n")
+    summary = {"epochs": "<b>", "test_top1": None, "test_top5": float("inf"), "training_seconds": []}
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
     code, _, err = call(capsys, "report", str(tmp_path / "run"))
     assert (code, err) == (0, "")
     text = (tmp_path / "run" / "report.html").read_text()

@@ -26,10 +26,12 @@ def load_data(
     image_size: int = 224,
     workers: int = 0,
     on_bad_image: Literal["error", "skip"] = "error",
+    may_fetch: bool = True,
 ) -> DataSet:
     """The data set; `data_dir`, or else $ONEBIT_DATA, is the folder that holds its files.
 
     image_size, workers, on_bad_image   of folders of images
+    may_fetch                           CIFAR that is not there
     """
     if name == "digits":
         return _digits()
@@ -39,7 +41,7 @@ def load_data(
         raise UserError(f"--data {name} needs a folder: --data-dir DIR, or $ONEBIT_DATA (with {what})")
     root = Path(folder).expanduser()
     if name in CIFARS:
-        return _cifar(name, root)
+        return _cifar(name, root, may_fetch=may_fetch)
     if not root.is_dir():
         raise UserError(f"--data-dir {root}: no such folder; expected are {LAYOUT}")
     train, test, names = list_folder(root)
@@ -55,8 +57,8 @@ def load_data(
     )
 
 
-def _cifar(name: str, root: Path) -> DataSet:
-    train, test, names = load_cifar(name, root)
+def _cifar(name: str, root: Path, *, may_fetch: bool) -> DataSet:
+    train, test, names = load_cifar(name, root, may_fetch=may_fetch)
     cifar = CIFARS[name]
     first, second = (ArraySplit(*part, pad=4, padding="reflect", flip=True) for part in (train, test))
     return DataSet(first, second, names, (3, 32, 32), cifar.mean, cifar.deviation)

@@ -85,10 +85,13 @@ class Part(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def load_cifar(name: str, data_dir: Path) -> tuple[Part, Part, list[str]]:
+def load_cifar(name: str, data_dir: Path, *, may_fetch: bool = True) -> tuple[Part, Part, list[str]]:
     """Training images, test images and the names of the classes; `data_dir` or a folder in it has the files."""
     cifar = CIFARS[name]
-    found = find_cifar(name, data_dir) or fetch(cifar.archive, data_dir)
+    found = find_cifar(name, data_dir)
+    if found is None and not may_fetch:
+        raise UserError(f"{data_dir}: {name} is not there; --data-dir says where it is")
+    found = found or fetch(cifar.archive, data_dir)
     if (found / cifar.train[0]).is_file():
         train, test = (_join(found, files, _read_python, cifar) for files in (cifar.train, cifar.test))
         names = _python_names(found / cifar.meta, cifar)

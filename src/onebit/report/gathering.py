@@ -93,7 +93,7 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
         name=folder.name or str(folder.resolve().name),
         config=config,
         spec=weights.spec,
-        summary=run.summary(),
+        summary=_summary(run),
         epochs=[record for record in records if record["kind"] == "epoch"],
         kernel_records=[record for record in records if record["kind"] == "kernels"],
         last_kernels=histograms(sign_bits(net), net),
@@ -102,12 +102,19 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
     if found.summary is None:
         found.notes.append("The run is not finished: this is its last checkpoint.")
     _pack(found, net)
-    try:
-        data = data_of(config.model_copy(update={"data_dir": data_dir or config.data_dir}))
-        _look(found, net, data, most_images)
-    except UserError as error:
-        found.notes.append(f"Nothing is shown of test images: {error}")
+    if most_images:
+        where = config.model_copy(update={"data_dir": data_dir or config.data_dir})
+        try:
+            _look(found, net, data_of(where, may_fetch=False), most_images)
+        except UserError as error:
+            found.notes.append(f"Nothing is shown of test images: {error}")
     return found
+
+
+def _summary(run: RunFolder) -> dict[str, Any] | None:
+    """The numbers of its result, if it has one."""
+    summary = run.summary()
+    return {k: v for k, v in summary.items() if _is_number(v)} if isinstance(summary, dict) else None
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def _row(run: Gathered) -> tuple[str, ...]:
         run.name,
         run.spec.summary(),
         run.spec.data,
-        f"{len(run.epochs)} of {run.config.epochs}" if not summary else str(summary["epochs"]),
+        str(summary.get("epochs", f"{len(run.epochs)} of {run.config.epochs}")),
         _percent(summary.get("test_top1", last.get("test_top1"))),
         _percent(summary.get("test_top5", last.get("test_top5"))),
         _percent(max(held, default=None)),

@@ -103,7 +103,7 @@ def _data(config: Config, processes: Processes) -> DataSet:
     return data or data_of(config)
 
 
-def data_of(config: Config) -> DataSet:
+def data_of(config: Config, *, may_fetch: bool = True) -> DataSet:
     """The data that a config asks for, downloaded if need be."""
     return load_data(
         config.data,
@@ -111,6 +111,7 @@ def data_of(config: Config) -> DataSet:
         image_size=config.image_size,
         workers=config.workers,
         on_bad_image=config.on_bad_image,
+        may_fetch=may_fetch,
     )
 
 
