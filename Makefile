@@ -1,4 +1,4 @@
-# make demo    train a small 1-bit net and its float twin on real images (under a minute)
+# make demo    train a small 1-bit net and its float twin on real images (1 to 2 minutes)
 # make test    all tests but the slow ones
 # make help    the rest
 PYTHON ?= python3

@@ -10,6 +10,7 @@ import pytest
 from data_files import cifar10_python
 from onebit.demonstration import config_of, contestants
 from onebit.modelfile import read_model
+from onebit.summary import summarize
 from training_runs import call, command, start
 
 
@@ -36,9 +37,25 @@ def test_the_table(demo):
         assert int(row[2].replace(",", "")) == (folder / run / "net.onebit").stat().st_size
         assert float(row[7].split()[0]) >= 99.5, "engine and PyTorch agree"
     sizes = [int(row[2].replace(",", "")) for row in rows]
-    assert [row[3] for row in rows] == [f"{sizes[0] / size:.1f} x" for size in sizes]
+    in_float = [
+        summarize(read_model(folder / run / "net.onebit")).float_bits / 8 for run in ("float", "w1a32", "w1a1")
+    ]
+    assert [row[3] for row in rows] == [f"{own / size:.1f} x" for own, size in zip(in_float, sizes, strict=True)]
     assert sizes[0] > 16 * sizes[1]
+    times = [(float(row[4]), float(row[5]), float(row[6].split()[0])) for row in rows]
+    for _, ours, faster in times:
+        assert abs(faster - times[0][0] / ours) < 0.1 * faster, "but for rounding"
     assert f"the page to look at: {folder / 'report.html'}" in out
+
+
+def test_images_to_try(demo, capsys):
+    folder, _ = demo
+    code, out, err = call(capsys, "run", str(folder / "w1a1" / "net.onebit"), str(folder / "images"), "--json")
+    assert (code, err) == (0, "")
+    found = [json.loads(line) for line in out.splitlines()]
+    right = sum(each["image"].endswith(f"-is-{each['top'][0]['class']}.png") for each in found)
+    assert len(found) == 20
+    assert right >= 15
 
 
 def test_the_page(demo):

@@ -136,7 +136,7 @@ def test_histograms_over_the_epochs(run):
         assert counts == layer["counts"]
         marks = [e["attributes"]["x1"] for e in elements.all("line", figure)]
         assert marks == ["90.0", "150.0"], "-a and +a of an axis from -4 a to 4 a, 240 wide"
-        assert f"mean |C| = {layer['a']:.3g}, bits stand for +-{layer['a']:.3g}" in figure["text"]
+        assert f"mean |C| = {layer['a']:.3g}, bits stand for ±{layer['a']:.3g}" in figure["text"]
         assert len(elements.all("img", elements.figure(f"{name}, over epochs (downwards)"))) == 1
 
 
@@ -177,7 +177,17 @@ def test_several_runs_are_compared(run, other, tmp_path, capsys):
     assert "w1a1, held out" in legend
     assert "float <b>twin, held out" in legend
     opened = [("open" in e["attributes"]) for e in elements.all("details") if e["attributes"].get("class") == "run"]
-    assert opened == [True, False]
+    assert opened == [True, False], "the one with 1-bit kernels"
+
+
+def test_all_runs_in_a_folder(run, other, tmp_path, capsys):
+    for folder in (run, other):
+        shutil.copytree(folder, tmp_path / "runs" / folder.name)
+    (tmp_path / "runs" / "notes").mkdir()
+    code, out, _ = call(capsys, "report", str(tmp_path / "runs"), "--images", "0", "--json")
+    assert code == 0
+    assert json.loads(out)["file"] == str(tmp_path / "runs" / "report.html")
+    assert list(json.loads(out)["notes"]) == sorted(folder.name for folder in (run, other))
 
 
 def test_the_same_name_twice(run, tmp_path):
@@ -236,7 +246,8 @@ def test_a_report_fetches_nothing(tmp_path, capsys, monkeypatch):
     code, _, err = call(capsys, "report", str(tmp_path / "run"))
     assert code == 0
     assert "cifar10 is not there; --data-dir says where it is" in err
-    assert call(capsys, "report", str(tmp_path / "run"), "--images", "0")[2] == ""
+    err = call(capsys, "report", str(tmp_path / "run"), "--images", "0")[2]
+    assert err == "run: No test images were looked at (--images 0).\n"
 
 
 @pytest.mark.parametrize("method", ["bnn", "lbcnn", "mcn", "abc", "xnor", "dorefa"])
@@ -333,7 +344,7 @@ def test_mistakes(words, line, run, tmp_path, capsys, monkeypatch):
 
 
 def test_as_a_process(run, tmp_path):
-    code, out, err = command("report", str(run), "--images", "0", "-o", str(tmp_path / "r.html"))
+    code, out, err = command("report", str(run), "--images", "0", "-o", str(tmp_path / "r.html"), "--quiet")
     assert (code, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'r.html'}: 0.")
 

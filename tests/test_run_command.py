@@ -84,7 +84,9 @@ def test_every_image_of_a_folder_gets_what_the_net_says(net, digits, capsys):
 def test_as_a_table(net, digits, capsys):
     code, out, _ = call(capsys, "run", str(net), str(digits / "00.png"), str(digits / "02.jpg"), "--top", "2")
     assert code == 0
-    first, second = out.splitlines()
+    head, first, second = out.splitlines()
+    assert head.split() == ["image", "class", "sure", "class", "sure"]
+    assert head.index("sure") + 4 == first.index("%") + 1
     assert first.startswith(f"{digits}/00.png  ")
     assert first.count(" %") == second.count(" %") == 2
     assert first.index("%") == second.index("%")
@@ -102,14 +104,19 @@ def test_patterns_and_pipes(net, digits, capsys):
         (image, ["stdin"]),
         (listed.encode(), [f"{digits}/00.png", f"{digits}/more/01.webp"]),
         (nul.encode(), [f"{digits}/00.png", f"{digits}/more/01.webp"]),
+        (f"{digits}/more\n{digits}/more\n".encode(), sorted(map(str, digits.glob("more/*")))),  # folders alone
     ):
         words = [sys.executable, "-m", "onebit", "run", str(net), "-", "--json"]
         done = subprocess.run(words, input=piped, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         found = lines_of(done.stdout.decode())
         assert [each["image"] for each in found] == names
-    direct = lines_of(call(capsys, "run", str(net), str(digits / "00.png"), "--json")[1])
-    assert found[0]["top"] == direct[0]["top"]
+    direct = lines_of(call(capsys, "run", str(net), str(digits / "more"), "--json")[1])
+    assert [each["top"] for each in found] == [each["top"] for each in direct]
+    words = [sys.executable, "-m", "onebit", "run", str(net), "-"]
+    for piped in (b"", b"\n\n", b"\x01\x02\x03", str(digits / ".hidden").encode() + b"/nothing"):
+        done = subprocess.run(words, input=piped, capture_output=True, check=False)
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
 
 
 def test_a_bad_image_is_named_and_the_rest_goes_on(net, digits, tmp_path, capsys):
@@ -121,7 +128,7 @@ def test_a_bad_image_is_named_and_the_rest_goes_on(net, digits, tmp_path, capsys
     words = ["run", str(net), str(tmp_path), str(tmp_path / "none.png"), str(digits / "more"), str(tmp_path / "x*")]
     code, out, err = call(capsys, *words)
     assert code == 1
-    assert len(out.splitlines()) == 1 + 35
+    assert len(out.splitlines()) == 1 + 1 + 35
     for line in (
         "text.png: not an image",
         "empty.jpg: ",
@@ -211,7 +218,7 @@ def test_a_folder_that_can_not_be_listed_is_named(net, digits, tmp_path, capsys,
     code, out, err = call(capsys, "run", str(net), str(tmp_path), str(digits / "00.png"))
     assert code == 1
     assert "closed: Permission denied" in err
-    assert len(out.splitlines()) == 1
+    assert len(out.splitlines()) == 2
 
 
 def test_names_that_terminals_would_obey(net, digits, tmp_path, capsys):
@@ -222,7 +229,7 @@ def test_names_that_terminals_would_obey(net, digits, tmp_path, capsys):
     code, out, _ = call(capsys, "run", str(net), str(tmp_path))
     assert code == 0
     assert "\x1b" not in out
-    assert len(out.splitlines()) == 2
+    assert len(out.splitlines()) == 3
     assert "a\\x1b[31m\\n.png" in out
     assert "\\udcff.png" in out
 
@@ -325,7 +332,7 @@ def test_progress_in_words_goes_to_stderr_and_quiet_stops_it(net, digits, monkey
     code, out, err = call(capsys, "run", str(net), str(digits), "--top", "1")
     assert code == 0
     assert "images: 70 of 70" in err
-    assert len(out.splitlines()) == 70
+    assert len(out.splitlines()) == 71
     assert call(capsys, "run", str(net), str(digits), "--top", "1", "--quiet")[2] == ""
 
 

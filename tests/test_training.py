@@ -21,7 +21,7 @@ from onebit.training.nets import build_trained, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import checked, read_recipe
 from onebit.training.runfolder import RunFolder
-from training_runs import assert_same_run, records, small_config, small_run
+from training_runs import assert_same_run, call, records, small_config, small_flags, small_run
 
 
 @pytest.fixture(autouse=True)
@@ -465,3 +465,14 @@ def test_a_second_sigterm_does_not_end_a_save():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert interrupts.received == signal.SIGTERM
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"a cat")
+    code, _, err = call(capsys, "train", *small_flags(), "--out", str(tmp_path / "photos"))
+    assert code == 2
+    assert err.endswith("photos: a folder with other files in it: let --out be a new one\n")
+    assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+    (tmp_path / "empty").mkdir()
+    assert call(capsys, "train", *small_flags(epochs=1), "--out", str(tmp_path / "empty"), "--quiet")[0] == 0

@@ -16,7 +16,7 @@ from onebit.errors import UserError
 from onebit.imagefiles import SUFFIXES, BadImageError
 from onebit.modelfile import Model
 from onebit.reference import OPERATIONS
-from onebit.runnable import Floats, Runnable, prepared, preprocessing_of
+from onebit.runnable import Floats, Runnable, prepared
 
 BATCH = 32
 STDIN = "-"
@@ -97,10 +97,11 @@ def _piped(content: bytes) -> Iterator[Found]:
         lines = content.split(b"\0" if b"\0" in content else b"\n")
         names = [os.fsdecode(line.removesuffix(b"\r")) for line in lines if line.strip()]
         is_text = all(name.isprintable() for name in names[:1])
-        # `find` names folders beside what is in them.
-        files = [name for name in names if is_text and not Path(name).is_dir()]
-        yield from (found for name in files for found in _found(name, b""))
-        if not names or not is_text:
+        names = names if is_text else []
+        # `find` names folders beside what is in them; where nothing but folders is named, they are meant.
+        files = [name for name in names if not Path(name).is_dir()]
+        yield from dict.fromkeys(found for name in files or names for found in _found(name, b""))
+        if not names:
             yield Found("stdin", problem="neither an image nor names of files")
     except Exception as error:  # noqa: BLE001 a damaged image has many ways to say so
         yield Found("stdin", problem=str(error) or type(error).__name__)
@@ -113,7 +114,6 @@ def classify(net: Runnable, images: Sequence[Found], top: int) -> Iterator[Outco
 
     While the net is at work on some images, threads read those that come next.
     """
-    preprocessing_of(net.model)  # or there is nothing to do at all
     parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
     pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
     try:

@@ -14,9 +14,10 @@ from onebit.console import Progress
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.loading import load
-from onebit.peers.runner import Bursts, Runner, burst, fastest, times_faster
+from onebit.peers.runner import Runner, burst, fastest
 from onebit.peers.torch_net import ways
 from onebit.runnable import Floats, Runnable
+from onebit.summary import Summary
 from onebit.training.config import Config
 from onebit.training.evaluation import Feed
 from onebit.training.exports import export_trained
@@ -30,6 +31,7 @@ EPOCHS = {"digits": 24, "cifar10": 3}
 KERNEL_RATE = {"digits": 1.0, "cifar10": 0.1}
 ROUNDS, BURST_SECONDS, MOST_CALLS = 15, 0.02, 200  # of the timing
 BATCH = 250
+SAMPLES = 20  # images that are left for `onebit run`
 
 
 class Contestant(NamedTuple):
@@ -48,10 +50,10 @@ class Outcome(NamedTuple):
     top1: float  # of the test images, by the engine, in percent
     test_images: int
     bytes: int
-    times_smaller: float  # than the float twin's file
+    times_smaller: float  # than the parameters of the same net in float
     torch_ms: float
     engine_ms: float
-    times_faster: float  # the engine, than PyTorch with the float twin
+    times_faster: float  # the engine, than PyTorch with the float net
     same_class: int  # test images in which engine and PyTorch see the same
 
 
@@ -72,12 +74,16 @@ def config_of(contestant: Contestant, data: str, shared: dict[str, Any]) -> Conf
     )
 
 
-def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> None:
-    """Train what is not trained yet; a run that was interrupted goes on."""
+def check_folder(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> None:
+    """Refuse a folder in which another demo was made."""
     for contestant, config in zip(chosen, configs, strict=True):
         folder = RunFolder(out / contestant.folder)
         if folder.has_checkpoint() and changed_keys(checked(folder.stored_config()), config):
             raise UserError(f"{folder.path}: holds another run: use another --out, or remove it")
+
+
+def train_all(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> None:
+    """Train what is not trained yet; a run that was interrupted goes on."""
     for contestant, config in zip(chosen, configs, strict=True):
         train(config, out / contestant.folder, resume=True, watcher=_Bar(contestant.name))
 
@@ -115,6 +121,7 @@ class _Ready(NamedTuple):
     """A trained net in all its forms."""
 
     file: Path
+    summary: Summary
     packed: Runnable
     trained: nn.Module
     images: Floats
@@ -125,7 +132,7 @@ def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) 
     """Export every net, and compare accuracy, bytes, time and classes on the test images."""
     data = data_of(configs[0])
     nets = [_ready(out / contestant.folder, data) for contestant in chosen]
-    own, torchs = _times(nets)
+    times = _times(nets)
     rows = []
     for at, (contestant, net) in enumerate(zip(chosen, nets, strict=True)):
         found = np.concatenate([net.packed(part) for part in _parts(net.images)])
@@ -137,11 +144,11 @@ def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) 
                 run=str(out / contestant.folder),
                 top1=100 * float((found.argmax(1) == net.labels).mean()),
                 test_images=len(net.labels),
-                bytes=net.file.stat().st_size,
-                times_smaller=nets[0].file.stat().st_size / net.file.stat().st_size,
-                torch_ms=1e3 * float(np.median(np.concatenate(torchs[at]))),
-                engine_ms=1e3 * float(np.median(np.concatenate(own[at]))),
-                times_faster=times_faster(own[at], torchs[0]),
+                bytes=net.summary.file_bytes,
+                times_smaller=net.summary.file_compression or 0.0,
+                torch_ms=times[at].torch,
+                engine_ms=times[at].engine,
+                times_faster=times[0].torch / times[at].engine,
                 same_class=int((found.argmax(1) == expected.argmax(1)).sum()),
             )
         )
@@ -151,28 +158,49 @@ def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) 
 def _ready(run: Path, data: DataSet) -> _Ready:
     weights = read_weights(run)
     net = build_trained(weights).eval()
-    export_trained(weights.spec, net, run / "net.onebit")
+    summary = export_trained(weights.spec, net, run / "net.onebit")
     feed = Feed(weights.spec.mean, weights.spec.deviation, torch.device("cpu"))
     rows = np.arange(len(data.test.labels))
     batches = [feed(batch) for batch in data.test.batches(_parts(rows))]
     images, labels = (torch.cat(parts).numpy() for parts in zip(*batches, strict=True))
-    return _Ready(run / "net.onebit", load(run / "net.onebit"), net, images, labels)
+    return _Ready(run / "net.onebit", summary, load(run / "net.onebit"), net, images, labels)
 
 
 def _parts(rows: Any) -> list[Any]:
     return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
 
 
-def _times(nets: Sequence[_Ready]) -> tuple[list[Bursts], list[Bursts]]:
-    """Seconds of calls with one image: of the engine and of PyTorch in its fastest way, for each net, in turns."""
+class _Times(NamedTuple):
+    """Milliseconds of a call with one image: medians."""
+
+    engine: float
+    torch: float
+
+
+def _times(nets: Sequence[_Ready]) -> list[_Times]:
+    """Of the engine and of PyTorch in its fastest way, for each net, in turns."""
     image = nets[0].images[:1]
     runners = [Runner(net.packed) for net in nets]
     runners += [fastest(ways(net.packed.model, image), image)[1] for net in nets]
     inputs = [runner.enter(image) for runner in runners]
-    bursts: list[Bursts] = [[] for _ in runners]
+    calls: list[list[float]] = [[] for _ in runners]
     with Progress("timing", ROUNDS) as progress:
         for _ in range(ROUNDS):
-            for runner, x, taken in zip(runners, inputs, bursts, strict=True):
-                taken.append(burst(runner.run, x, BURST_SECONDS, MOST_CALLS))
+            for runner, x, taken in zip(runners, inputs, calls, strict=True):
+                taken.extend(burst(runner.run, x, BURST_SECONDS, MOST_CALLS))
             progress.advance()
-    return bursts[: len(nets)], bursts[len(nets) :]
+    medians = [1e3 * float(np.median(taken)) for taken in calls]
+    return [_Times(*pair) for pair in zip(medians[: len(nets)], medians[len(nets) :], strict=True)]
+
+
+def write_samples(out: Path, config: Config) -> Path:
+    """Some test images as files, to be classified by `onebit run`; named for what they are."""
+    from PIL import Image
+
+    data, folder = data_of(config), out / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    (batch,) = data.test.batches([np.arange(min(SAMPLES, len(data.test.labels)))])
+    for row, (pixels, label) in enumerate(zip(batch.images.numpy(), batch.labels.tolist(), strict=True)):
+        image = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0]
+        Image.fromarray(image).save(folder / f"{row:02d}-is-{data.class_names[label]}.png")
+    return folder

@@ -36,6 +36,7 @@ class Report(NamedTuple):
     layers: list[Layer]
     limits: list[Limit]
     missing: dict[str, list[str]]
+    memory: tuple[int, int]  # bytes: of the weights as the kernels have them, for the values of one image
 
     def show(self) -> None:
         """Print it."""
@@ -44,6 +45,8 @@ class Report(NamedTuple):
         _say(f"{self.machine.cpu}, {cores}; kernels of onebit: {self.isa}, {self.why_isa}")
         rounds = f"{self.effort.rounds} round{'s' * (self.effort.rounds > 1)}"
         _say(f"one thread each, in turns, {rounds} of {self.effort.seconds:g} s; each program in its fastest way")
+        weights, workspace = (f"{count / 1e6:.2f} MB" for count in self.memory)
+        _say(f"memory of onebit: weights {weights}, and {workspace} for the values of an image")
         for table in self.tables:
             _show_table(table)
         _show_notes(self)
@@ -64,6 +67,8 @@ class Report(NamedTuple):
             "isa": self.isa,
             "why_isa": self.why_isa,
             "threads": 1,
+            "weight_bytes": self.memory[0],
+            "workspace_bytes": self.memory[1],
             "versions": self.versions,
             "effort": self.effort._asdict(),
             "batches": [

@@ -39,10 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         default=",".join(AGAINST),
-        metavar="NAMES",
-        help="torch, onnxruntime, openvino, with commas between them, or none (default: all that are installed)",
+        metavar="torch|onnxruntime|openvino|none",
+        help="programs to compare with, with commas between them (default: all that are installed)",
     )
-    parser.add_argument("--isa", default="auto", help="onebit's kernels: auto, avx2 or scalar (default: auto)")
+    parser.add_argument(
+        "--isa", default="auto", metavar="auto|avx2|scalar", help="onebit's kernels (default: auto, the fastest)"
+    )
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N", help="turns that every program has (default: 10)"
     )
@@ -133,4 +135,5 @@ def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
         layers=layers,
         limits=limits_of(engine, layers, why, machine),
         missing=missing,
+        memory=(engine.info()["weight_bytes"], engine.info()["workspace_bytes"]),
     )

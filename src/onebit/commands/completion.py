@@ -58,7 +58,7 @@ def _suggest(action: argparse.Action) -> None:
         from onebit.training.config import METHOD_NAMES
 
         action.choices = METHOD_NAMES
-    elif words[0] in {"FILE", "PATH", "RUN"}:  # a run is a folder, or a file in it
+    elif words[0] in {"FILE", "PATH", "RUN", "IMAGE"}:  # a run is a folder, or a file in it
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     elif words[0] == "DIR":
         action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

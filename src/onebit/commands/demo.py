@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   onebit demo --projections 2                  two projections from each kernel: half as many kernels
   onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, fetched into DATA if it is not there; half an hour
 """
-HEADINGS = ("net", "accuracy", "bytes", "smaller", "PyTorch", "onebit", "faster", "agree")
+HEADINGS = ("net", "accuracy", "bytes", "smaller", "PyTorch\nms", "onebit\nms", "faster", "agree")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
 
     from onebit.console import say
-    from onebit.demonstration import config_of, contestants, measure, train_all
+    from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
 
     data = arguments.data
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     shared = {key: value for key, value in shared.items() if value is not None}
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
+    check_folder(out, chosen, configs)
     epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
     say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")
     try:
@@ -59,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
         say("stopped and saved; the same command goes on")
         return 128 + stop.signal_number
     rows = measure(out, chosen, configs)
-    page = _page(out, rows, arguments)
+    page, images = _page(out, rows, arguments), write_samples(out, configs[0])
     if arguments.json:
         print(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))  # noqa: T201
     else:
-        _tell(rows, data, page)
+        _tell(rows, data, page, images)
     return 0
 
 
@@ -86,23 +87,28 @@ def remarks(rows: list[Outcome], data: str) -> list[str]:
     lines = [
         "float: the same net in float; W1A32: kernels of 1 bit; W1A1: the inputs of their layers, too",
         f"accuracy: of {rows[0].test_images:,} test images, by the engine; a point or two are within chance",
-        "PyTorch, onebit: ms for one image, one core, in turns; faster: onebit, than PyTorch with the float net",
-        "agree: test images in which the engine and PyTorch see the same class",
+        "smaller: than the net's parameters in float; ms: for one image at a time, on one core, in turns",
+        "faster: onebit, than PyTorch with the float net; agree: images in which both see the same class",
     ]
     if data == "digits":
         lines.append("on images of 8 x 8 pixels much of PyTorch's time is overhead; larger ones are in the README")
     return lines
 
 
-def _tell(rows: list[Outcome], data: str, page: Path) -> None:
-    from onebit.console import print_table
+def _tell(rows: list[Outcome], data: str, page: Path, images: Path) -> None:
+    from onebit.console import print_table, say
 
     print_table(_title(data), HEADINGS, map(cells, rows))
-    lines = [*remarks(rows, data), f"the page to look at: {page}", "",
-             "go on:",
-             f"  onebit inspect {rows[-1].run}/net.onebit      what is in the file",
-             f"  onebit bench {rows[-1].run}/net.onebit        layer by layer, beside other programs"]  # fmt: skip
-    print("\n".join(lines))  # noqa: T201
+    net = f"{rows[-1].run}/net.onebit"
+    for line in [
+        *remarks(rows, data),
+        "go on with:",
+        f"  onebit run {net} {images}    what the net sees in image files",
+        f"  onebit inspect {net}    what is in the file",
+        f"  onebit bench {net}    layer by layer, beside other programs",
+    ]:
+        say(line)
+    print(f"the page to look at: {page}")  # noqa: T201
 
 
 def _title(data: str) -> str:
@@ -115,6 +121,7 @@ def _page(out: Path, rows: list[Outcome], arguments: argparse.Namespace) -> Path
     from onebit.report.writing import write_report
 
     runs = [gather(Path(row.run), data_dir=arguments.data_dir) for row in rows]
-    lead = section("In short", table(HEADINGS, map(cells, rows)), *map(paragraph, remarks(rows, arguments.data)))
+    heads = [heading.replace("\n", ", ") for heading in HEADINGS]
+    lead = section("In short", table(heads, map(cells, rows)), *map(paragraph, remarks(rows, arguments.data)))
     write_report(out / "report.html", runs, lead, f"onebit demo: {_title(arguments.data)}")
     return out / "report.html"

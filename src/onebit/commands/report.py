@@ -10,6 +10,7 @@ HELP = "make one HTML file of training runs: curves, kernels, bit flips, what th
 EXAMPLES = """examples:
   onebit report RUN                            writes RUN/report.html; open it in a browser
   onebit report runs/a runs/b --out ab.html    two runs, compared
+  onebit report runs/demo                      all runs in a folder
   onebit report RUN --data-dir DATA            the test images are elsewhere than they were in training
   onebit report RUN --images 0                 without test images: no confusion matrix, no feature maps
 """
@@ -17,7 +18,9 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="the folder of a run of `onebit train`")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="the folder of a run of `onebit train`, or one that holds several"
+    )
     parser.add_argument(
         "-o", "--out", metavar="FILE", help="the file to write (default: report.html in RUN, or here)"
     )
@@ -34,15 +37,19 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from onebit.console import say
-    from onebit.report.gathering import gather
+    from onebit.report.gathering import gather, runs_in
     from onebit.report.writing import write_report
 
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: use at least 0")
-    folders = [Path(run).expanduser() for run in arguments.runs]
+    folders = [folder for run in arguments.runs for folder in runs_in(Path(run).expanduser())]
     out = Path(arguments.out).expanduser() if arguments.out else None
     if out is None:
-        out = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+        out = (
+            Path(arguments.runs[0]).expanduser() / "report.html"
+            if len(arguments.runs) == 1
+            else Path("report.html")
+        )
     if out.is_dir():
         raise UserError(f"--out {out}: a folder; name a file in it")
     runs = [gather(folder, data_dir=arguments.data_dir, most_images=arguments.images) for folder in folders]

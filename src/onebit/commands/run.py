@@ -43,10 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.classifying import STDIN, classify, find_images
     from onebit.console import Progress, complain
     from onebit.loading import load
+    from onebit.runnable import preprocessing_of
 
     if arguments.top < 1:
         raise UserError(f"--top {arguments.top}: use at least 1")
     net = load(arguments.file)
+    preprocessing_of(net.model)  # or there is nothing to do at all
     piped = b""
     if STDIN in arguments.images:
         if sys.stdin.isatty():
@@ -56,7 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     if all(found.problem for found in images):
         raise UserError(f"{printable(images[0].name)}: {images[0].problem}")
     _without_warnings()
-    line_of = as_json if arguments.json else _in_columns(images, net.model.classes or ())
+    outputs = net.model.values[net.model.graph.nodes[-1].name].channels
+    classes = net.model.classes or tuple(map(str, range(outputs)))
+    head, line_of = ("", as_json) if arguments.json else in_columns(images, classes, min(arguments.top, outputs))
+    if head:
+        print(head)  # noqa: T201
     bad = 0
     with Progress("images", len(images)) as progress:
         for outcome in classify(net, images, arguments.top):
@@ -79,16 +85,17 @@ def as_json(outcome: Outcome) -> str:
     return json.dumps({"image": printable(outcome.name), "top": top})
 
 
-def _in_columns(images: Sequence[Found], classes: Sequence[str]) -> Callable[[Outcome], str]:
-    """What makes the line of an image: its name and its guesses, each below those of the others."""
+def in_columns(images: Sequence[Found], classes: Sequence[str], top: int) -> tuple[str, Callable[[Outcome], str]]:
+    """The heading, and what makes the line of an image: its name and its guesses, below those of the others."""
     name_width = min(LONGEST_NAME, max(len(printable(found.name)) for found in images))
-    label_width = max(map(len, classes), default=4)
+    label_width = max(len("class"), *map(len, classes))
 
     def line_of(outcome: Outcome) -> str:
-        guessed = (f"{guess.label:<{label_width}} {100 * guess.probability:6.2f} %" for guess in outcome.guesses)
-        return "  ".join([f"{printable(outcome.name):<{name_width}}", *guessed])
+        guessed = (f"{guess.label:<{label_width}}  {100 * guess.probability:6.2f} %" for guess in outcome.guesses)
+        return "   ".join([f"{printable(outcome.name):<{name_width}}", *guessed])
 
-    return line_of
+    heading = "   ".join([f"{'image':<{name_width}}", *[f"{'class':<{label_width}}  {'sure':>8}"] * top])
+    return heading, line_of
 
 
 def printable(name: str) -> str:

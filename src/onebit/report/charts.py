@@ -81,7 +81,8 @@ def heat_map(
     )
     width, height = left + side * len(names[1]) + 4, high + side * len(rows) + 4
     drawn = _svg(cells + labels, title, width, height)
-    return figure(title, drawn.replace("<svg ", f'<svg style="max-width:{1.4 * width:.0f}px" ', 1))
+    drawn = drawn.replace("<svg ", f'<svg style="max-width:{1.4 * width:.0f}px" ', 1)
+    return figure(title, drawn, f"<p>the darkest: {escape(say(top))}</p>")
 
 
 def _cell(x: float, y: float, side: int, share: float, said: str, written: str) -> str:

@@ -78,6 +78,13 @@ class Gathered:
     notes: list[str] = field(default_factory=list)
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The folder, if a run is in it; else the folders in it that hold one, as those of a comparison."""
+    if RunFolder(folder).has_run() or not folder.is_dir():
+        return [folder]
+    return sorted(each for each in folder.iterdir() if RunFolder(each).has_weights()) or [folder]
+
+
 def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_000) -> Gathered:
     """Everything about the run in a folder; its net looks at up to `most_images` test images."""
     run = RunFolder(folder)
@@ -102,7 +109,9 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
     if found.summary is None:
         found.notes.append("The run is not finished: this is its last checkpoint.")
     _pack(found, net)
-    if most_images:
+    if most_images == 0:
+        found.notes.append("No test images were looked at (--images 0).")
+    else:
         where = config.model_copy(update={"data_dir": data_dir or config.data_dir})
         try:
             _look(found, net, data_of(where, may_fetch=False), most_images)

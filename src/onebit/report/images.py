@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onebit.graph import Array
 
 GAP = 1  # pixels between the parts of a strip
+BLUE = (9, 105, 218)
 
 
 def picture(pixels: NDArray[np.uint8], text: str, *, scale: float | None = None) -> str:
@@ -31,13 +32,14 @@ def picture(pixels: NDArray[np.uint8], text: str, *, scale: float | None = None)
 
 
 def strip(maps: Sequence[Array]) -> NDArray[np.uint8]:
-    """Maps (height, width) side by side, each from its least number (black) to its largest (white)."""
+    """Maps (height, width) side by side, each from its least number, black, to its largest; blue between."""
     tiles = []
     for each in maps:
         low, high = float(each.min()), float(each.max())
         tile = np.zeros(each.shape) if high <= low else (each - low) / (high - low)
-        tiles.append(np.pad((255 * tile).astype(np.uint8), ((0, 0), (0, GAP)), constant_values=128))
-    return np.concatenate(tiles, axis=1)[:, : -GAP or None]
+        grey = np.repeat((255 * tile).astype(np.uint8)[:, :, None], 3, axis=2)
+        tiles += [grey, np.full((len(grey), GAP, 3), BLUE, np.uint8)]
+    return np.concatenate(tiles[:-1], axis=1)
 
 
 def shares(rows: Array) -> NDArray[np.uint8]:

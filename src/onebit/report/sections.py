@@ -21,6 +21,12 @@ MOST_CLASSES = 20  # of a confusion matrix that is drawn; of a larger one the wo
 WORST_PAIRS = 15
 MOST_COLUMNS = 40  # epochs of a chart of squares; of more every n-th is shown
 SHOWN_KERNELS = 16
+# Of the table of epochs: heads, and what the numbers are multiplied with.
+COLUMNS = {
+    "loss_s": ("loss", 1), "loss_p": ("L_P", 1), "train_top1": ("training, %", 1),
+    "held_out_top1": ("held out, %", 1), "test_top1": ("test, %", 1),
+    "flipped_kernels": ("bits turned, %", 100), "lr": ("learning rate", 1),
+}  # fmt: skip
 SHOWN_LAYERS = 6  # whose kernels are shown
 
 
@@ -90,20 +96,20 @@ def curves(runs: Sequence[Gathered]) -> str:
         line_chart("bits of projection matrices that an epoch turned", of_matrices, "%", legend=several),
         line_chart("learning rate", lines("lr", "lr"), "lr", legend=several),
     )  # fmt: skip
-    keys = ("loss_s", "loss_p", "train_top1", "held_out_top1", "test_top1", "flipped_kernels", "lr")
-    return section(
-        "Training", grid(*charts), *(folded(f"{run.name}: numbers", _numbers(run, keys)) for run in runs)
-    )
+    return section("Training", grid(*charts), *(folded(f"{run.name}: numbers", _numbers(run)) for run in runs))
 
 
 def _not_zero(series: list[Series]) -> list[Series]:
     return [line for line in series if any(y for _, y in line.points)]
 
 
-def _numbers(run: Gathered, keys: Sequence[str]) -> str:
-    there = [key for key in keys if any(key in record for record in run.epochs)]
-    rows = [[str(r["at"]), *(f"{r[key]:.4g}" if key in r else "" for key in there)] for r in run.epochs]
-    return table(["epoch", *(key.replace("_", " ") for key in there)], rows, left=0) if rows else ""
+def _numbers(run: Gathered) -> str:
+    there = [key for key in COLUMNS if any(key in record for record in run.epochs)]
+    rows = [
+        [str(r["at"]), *(f"{COLUMNS[key][1] * r[key]:.4g}" if key in r else "" for key in there)]
+        for r in run.epochs
+    ]
+    return table(["epoch", *(COLUMNS[key][0] for key in there)], rows, left=0) if rows else ""
 
 
 def details(run: Gathered) -> str:
@@ -158,7 +164,9 @@ def _histograms(run: Gathered) -> str:
         bar_chart(name, layer["counts"], REACH, _marks(layer), _scale_in_words(layer))
         for name, layer in run.last_kernels.items()
     ]
-    return grid(*charts, small=True)
+    ends = f"what is beyond ±{REACH:.0f} a counts in the bars at the ends"
+    told = paragraph(f"Dashed: what the bits stand for. From -{REACH:.0f} a to {REACH:.0f} a; {ends}.")
+    return told + grid(*charts, small=True) if charts else ""
 
 
 def _marks(layer: dict[str, Any]) -> list[float]:
@@ -170,7 +178,7 @@ def _marks(layer: dict[str, Any]) -> list[float]:
 
 def _scale_in_words(layer: dict[str, Any]) -> str:
     scale = layer["scale"]
-    return f"mean |C| = {layer['a']:.3g}" + ("" if scale is None else f", bits stand for +-{scale:.3g}")
+    return f"mean |C| = {layer['a']:.3g}" + ("" if scale is None else f", bits stand for ±{scale:.3g}")
 
 
 def _over_epochs(run: Gathered) -> str:
@@ -228,7 +236,10 @@ def _grey(weight: Array) -> Array:
 
 
 def _maps(run: Gathered) -> str:
-    return grid(*(figure(f"{each.layer}: its first channels", _rows_of_maps(each)) for each in run.pictured))
+    if not run.pictured:
+        return ""
+    maps = grid(*(figure(f"{each.layer}: its first channels", _rows_of_maps(each)) for each in run.pictured))
+    return paragraph("Of the first picture above; each map from its least number (black) to its largest.") + maps
 
 
 def _rows_of_maps(each: Pictured) -> str:

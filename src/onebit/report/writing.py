@@ -20,9 +20,9 @@ def write_report(out: Path, runs: Sequence[Gathered], lead: str = "", title: str
     if len(told) == 1:
         parts.append(section(f"{told[0].name}: {told[0].spec.summary()}", details(told[0])))
     else:
-        first = next((run for run in told if run.last_kernels), told[0])  # the first with something 1-bit to show
+        shown = next((run for run in reversed(told) if run.last_kernels), told[0])  # 1-bit, if any is
         parts += [
-            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=run is first, kind="run")
+            folded(f"{run.name}: {run.spec.summary()}", details(run), is_open=run is shown, kind="run")
             for run in told
         ]
     content = page(title, parts).encode()

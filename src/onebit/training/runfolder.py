@@ -52,6 +52,12 @@ class RunFolder:
         """Whether there is something to go on from."""
         return (self.path / STATE).is_file()
 
+    def has_other_files(self) -> bool:
+        """Whether the folder is there and something is in it that is no run's."""
+        if self.has_run() or not self.path.is_dir():
+            return False
+        return any(not entry.name.startswith(".") for entry in self.path.iterdir())
+
     def has_weights(self) -> bool:
         """Whether a checkpoint's weights are here."""
         return (self.path / WEIGHTS).is_file()

@@ -50,6 +50,8 @@ def _run(
 ) -> dict[str, Any]:
     if not resume and folder.has_checkpoint() and not (processes.restarts and _is_of(folder, config)):
         raise UserError(f"{folder.path}: holds a run already: --resume to go on with it, or another --out")
+    if not resume and folder.has_other_files():
+        raise UserError(f"{folder.path}: a folder with other files in it: let --out be a new one")
     if resume and not folder.has_checkpoint() and folder.has_weights():
         raise UserError(f"{folder.path}: has weights but not the state beside them, so it can't be resumed")
     loop = Loop(config, folder, _data(config, processes), processes)
