@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 
 from onebit.errors import UserError
 from onebit.machine import cores, this_machine
-from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native
+from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native, why_isa
+from onebit.paths import user_path
 from onebit.version import __version__
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
@@ -76,8 +77,8 @@ def engine() -> Iterator[Finding]:
     yield Finding("engine", "ok", str(loaded.__file__))
     there = [isa for isa in ISAS if loaded.has_isa(isa)]
     try:
-        chosen, why = chosen_isa("auto"), f"${ISA_VARIABLE}" if os.environ.get(ISA_VARIABLE) else "the fastest"
-        yield Finding("kernels", "ok", f"{chosen} ({why}); this machine can run {', '.join(there)}")
+        chosen = chosen_isa("auto")
+        yield Finding("kernels", "ok", f"{chosen} ({why_isa('auto')}); this machine can run {', '.join(there)}")
     except UserError as error:
         yield Finding(
             "kernels", "wrong", str(error), f"unset {ISA_VARIABLE}, or let it be one of {', '.join(there)}"
@@ -183,7 +184,7 @@ def _data(data_dir: str | None) -> Iterator[Finding]:
     if not folder:
         yield Finding("data folder", "missing", "none is named", "--data-dir DIR, or set ONEBIT_DATA")
         return
-    root = Path(folder).expanduser()
+    root = user_path(folder)
     if not root.is_dir():
         yield Finding(
             "data folder", "missing", f"{root}: no such folder", "training makes it for CIFAR, which it fetches"

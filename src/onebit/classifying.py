@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from onebit.errors import UserError
-from onebit.imagefiles import SUFFIXES, BadImageError
+from onebit.imagefiles import FORMATS, SUFFIXES, BadImageError
+from onebit.machine import cores
 from onebit.modelfile import Model
+from onebit.paths import user_path
 from onebit.reference import OPERATIONS
 from onebit.runnable import Floats, Runnable, prepared
 
 BATCH = 32
+READERS = 4  # threads, at most: each may hold a large image
 STDIN = "-"
 
 
@@ -55,21 +59,31 @@ def _found(word: str, piped: bytes) -> Iterator[Found]:
     if word == STDIN:
         yield from _piped(piped)
         return
-    path = Path(word).expanduser()
-    if path.is_dir():
-        inside = _images_in(path)
-        yield from inside
-        if not inside:
-            yield Found(word, problem="no images in this folder")
-    elif path.exists():
-        yield Found(str(path))
-    elif glob.has_magic(word):  # a shell that finds nothing hands the pattern on; one may also be quoted
-        names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 a pattern may be absolute
-        yield from (found for name in names for found in _found(name, b""))
-        if not names:
-            yield Found(word, problem="no file is named so")
+    path = user_path(word)
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        yield from _matching(word, path)
+    except OSError as error:
+        yield Found(word, problem=error.strerror or "can't be read")
     else:
+        if stat.S_ISDIR(kind):
+            yield from _images_in(path) or [Found(word, problem="no images in this folder")]
+        elif stat.S_ISREG(kind):
+            yield Found(str(path))
+        else:  # reading a pipe might never end
+            yield Found(word, problem="not a file that can be read to its end; - reads from a pipe")
+
+
+def _matching(word: str, path: Path) -> Iterator[Found]:
+    """Of a pattern: a shell that finds nothing hands it on, and one may be quoted."""
+    if not glob.has_magic(word):
         yield Found(word, problem="no such file")
+        return
+    names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 a pattern may be absolute
+    yield from (found for name in names for found in _found(name, b""))
+    if not names:
+        yield Found(word, problem="no file is named so")
 
 
 def _images_in(folder: Path) -> list[Found]:
@@ -91,7 +105,7 @@ def _piped(content: bytes) -> Iterator[Found]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(content)):
+        with Image.open(io.BytesIO(content), formats=FORMATS):
             pass
     except UnidentifiedImageError:
         lines = content.split(b"\0" if b"\0" in content else b"\n")
@@ -115,7 +129,7 @@ def classify(net: Runnable, images: Sequence[Found], top: int) -> Iterator[Outco
     While the net is at work on some images, threads read those that come next.
     """
     parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(max_workers=min(READERS, cores()))
     try:
         coming = [pool.submit(_read, net.model, found) for found in parts[0]] if parts else []
         for part, following in zip(parts, [*parts[1:], ()], strict=True):

@@ -127,6 +127,10 @@ class QuantizedConv2d(nn.Module):
         """The quantised weight as a sum of 1-bit kernels; none if it is no such sum."""
         raise NotImplementedError
 
+    def learned_kernels(self) -> Tensor | None:
+        """What becomes the bits of rows o*J, (out_channels / J, in_channels / groups, k, k); None: nothing does."""
+        return None if self.KERNEL is None else getattr(self, self.KERNEL).detach()
+
     def input_code(self) -> Bases | int | None:
         """The quantised input as bits, or as whole numbers of 0 to n that stand for 0 to 1; None: floats."""
         if self.activation_bits == 32:

@@ -179,7 +179,7 @@ class _Times(NamedTuple):
 
 def _times(nets: Sequence[_Ready]) -> list[_Times]:
     """Of the engine and of PyTorch in its fastest way, for each net, in turns."""
-    image = nets[0].images[:1]
+    image, threads = nets[0].images[:1], torch.get_num_threads()
     runners = [Runner(net.packed) for net in nets]
     runners += [fastest(ways(net.packed.model, image), image)[1] for net in nets]
     inputs = [runner.enter(image) for runner in runners]
@@ -189,6 +189,7 @@ def _times(nets: Sequence[_Ready]) -> list[_Times]:
             for runner, x, taken in zip(runners, inputs, calls, strict=True):
                 taken.extend(burst(runner.run, x, BURST_SECONDS, MOST_CALLS))
             progress.advance()
+    torch.set_num_threads(threads)  # the timing was on one
     medians = [1e3 * float(np.median(taken)) for taken in calls]
     return [_Times(*pair) for pair in zip(medians[: len(nets)], medians[len(nets) :], strict=True)]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SUFFIXES = {".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"}
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "PPM", "GIF", "TIFF")  # Pillow knows more, some of which start programs
 MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
 
 
@@ -48,26 +49,26 @@ def read_pixels(
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     channels, height, width = shape
-    # Of the ways in which Pillow says that a file is no whole image.
-    broken = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
+    mode = mode_of(channels)
     try:
-        with Image.open(source) as file:
-            # Of a JPEG that is far too large a smaller version is decoded, still twice as large as needed.
-            file.draft(mode_of(channels), (2 * width, 2 * height))
-            image = as_pixels(ImageOps.exif_transpose(file), mode_of(channels))
+        with Image.open(source, formats=FORMATS) as file:
+            # Of a JPEG that is far too large a smaller version is decoded, still twice as large as needed, however
+            # it is turned then.
+            file.draft(mode, (2 * max(width, height),) * 2)
+            ImageOps.exif_transpose(file, in_place=True)
+            image = as_pixels(file, mode)
     except FileNotFoundError:
         raise BadImageError("no such file") from None
     except UnidentifiedImageError:
         raise BadImageError("not an image of a known kind, or empty") from None
-    except broken as error:
+    except Exception as error:  # noqa: BLE001 a damaged image has many ways to say so
         raise BadImageError(" ".join(str(error).split()) or type(error).__name__) from None
     zoom = share * min(image.width / width, image.height / height)
     left, top = (image.width - zoom * width) * crop.left, (image.height - zoom * height) * crop.top
-    right, bottom = (
-        min(left + zoom * width, image.width),
-        min(top + zoom * height, image.height),
-    )  # floats may round up
-    part = image.resize((width, height), Image.Resampling.BILINEAR, box=(left, top, right, bottom))
+    right, bottom = left + zoom * width, top + zoom * height
+    # Floats may round to a little outside of the image.
+    box = (max(left, 0.0), max(top, 0.0), min(right, image.width), min(bottom, image.height))
+    part = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
     if crop.flip:
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = np.asarray(part).reshape(height, width, channels)
@@ -85,7 +86,8 @@ def as_pixels(image: Picture, mode: str) -> Picture:
     """The image in bytes of grey or of colour, whatever it was."""
     from PIL import Image
 
-    if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")  # of older Pillows
+    if sixteen:  # Pillow would cut off what is above 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in {"I", "F"}:
         raise BadImageError("its pixels have 32 bits, and what is black and what white is not said")

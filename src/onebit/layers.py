@@ -144,6 +144,11 @@ class ProjectionConv2d(QuantizedConv2d):
             return [Kernels(pj.sgn(self.C) * pj.sgn(self.W), scale)]
         return [Kernels(pj.sgn(self.C), scale, pj.sgn(self.W))]
 
+    def learned_kernels(self) -> Tensor:
+        """C, turned by the first projection matrix where the forward pass uses it."""
+        C = self.C.detach()
+        return C if self.projection.forward_w == "mean" else C * self.W.detach()[0]
+
     @property
     def weight_bits(self) -> int:
         """1 for the two levels of the paper."""

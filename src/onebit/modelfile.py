@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from onebit.checking import MAX_NODES, check_graph
 from onebit.errors import ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
 from onebit.operations import OPERATIONS, default_attributes
+from onebit.paths import user_path, write_whole
 from onebit.version import __version__
 
 FORMAT = 1
@@ -119,31 +119,15 @@ def write_model(model: Model, path: str | Path) -> int:
     """Write the file, whole or not at all, and only if it can be read; returns its size."""
     content, file = pack_model(model), Path(path)
     unpack_model(content)
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
-        try:
-            part.write(content)
-            part.flush()
-            os.fsync(part.fileno())
-            Path(part.name).chmod(0o666 & ~_umask())
-            Path(part.name).replace(file)
-        except BaseException:
-            Path(part.name).unlink(missing_ok=True)
-            raise
+    write_whole(file, content)
     return len(content)
-
-
-def _umask() -> int:
-    """What the process takes away from the permissions of new files; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def read_model(path: str | Path) -> Model:
     """Read a model file and check everything in it."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"the path of a .onebit file is expected, not {type(path).__name__}")
-    file = Path(path).expanduser()
+    file = user_path(path)
     if not file.is_file():
         what = "a folder, not a file" if file.is_dir() else "no such file"
         raise UserError(f"{path}: {what}; a .onebit file is expected (`onebit export RUN` makes one)")

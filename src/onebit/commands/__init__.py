@@ -99,9 +99,9 @@ def entry_point() -> int:
     Threads of torch's gloo outlive destroy_process_group where DDP has been used, and one that still wants the
     interpreter then aborts a process whose work is done (pytorch/pytorch#190489).
     """
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by who started us (`>&-`)
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 it stays open as long as we live
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 it stays open as long as we live
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return main()
     code = 1  # an error that nobody expected

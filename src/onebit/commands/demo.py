@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onebit.errors import UserError
+from onebit.paths import user_path
 
 if TYPE_CHECKING:
     from onebit.demonstration import Outcome
@@ -41,12 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.projections < 1 or 16 % arguments.projections:
         raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
 
-    from onebit.console import say
+    from onebit.console import complain, say
     from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
 
     data = arguments.data
-    out = Path(arguments.out or ("runs/demo" if data == "digits" else f"runs/demo-{data}")).expanduser()
+    out = user_path(arguments.out or ("runs/demo" if data == "digits" else f"runs/demo-{data}"))
     shared = {"data_dir": arguments.data_dir, "epochs": arguments.epochs, "seed": arguments.seed}
     shared = {key: value for key, value in shared.items() if value is not None}
     chosen = contestants(data, arguments.projections)
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         train_all(out, chosen, configs)
     except Interrupted as stop:
-        say("stopped and saved; the same command goes on")
+        complain("onebit demo", "stopped and saved; the same command goes on")
         return 128 + stop.signal_number
     rows = measure(out, chosen, configs)
     page, images = _page(out, rows, arguments), write_samples(out, configs[0])

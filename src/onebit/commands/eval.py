@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.console import Progress
 from onebit.errors import UserError
+from onebit.paths import user_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,7 +166,7 @@ def is_packed(path: str) -> bool:
     """Whether it is a .onebit file, by its name; or by what is in it, whatever its name."""
     from onebit.modelfile import KEY
 
-    file = Path(path).expanduser()
+    file = user_path(path)
     if file.suffix == ".onebit":
         return file.is_file()
     from safetensors import SafetensorError, safe_open
@@ -181,7 +182,7 @@ def stored_config(net: str) -> dict[str, Any]:
     """The keys of the run whose folder this is, or in whose folder the file is; none if there is no run."""
     from onebit.training.runfolder import RunFolder
 
-    path = Path(net).expanduser()
+    path = user_path(net)
     run = RunFolder(path if path.is_dir() else path.parent)
     return run.stored_config() if run.has_run() else {}
 

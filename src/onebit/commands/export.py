@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onebit.console import Progress
 from onebit.errors import UserError
+from onebit.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,11 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _target(arguments: argparse.Namespace) -> Path:
-    from pathlib import Path
 
-    net = Path(arguments.net).expanduser()
+    net = user_path(arguments.net)
     if arguments.out:
-        return Path(arguments.out).expanduser()
+        return user_path(arguments.out)
     return net / "net.onebit" if net.is_dir() else net.with_suffix(".onebit")
 
 

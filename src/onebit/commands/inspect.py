@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from onebit.paths import user_path
+
 if TYPE_CHECKING:
     from onebit.modelfile import Model
     from onebit.summary import Summary
@@ -29,18 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is in the file."""
-    from pathlib import Path
-
     from onebit.modelfile import read_model
     from onebit.summary import summarize
 
     model = read_model(arguments.file)
-    summary = summarize(model, Path(arguments.file).expanduser().stat().st_size)
+    summary = summarize(model, user_path(arguments.file).stat().st_size)
     drawn = []
     if arguments.images:
         from onebit.pictures import draw_kernels
 
-        drawn = draw_kernels(model, Path(arguments.images).expanduser())
+        drawn = draw_kernels(model, user_path(arguments.images))
     if arguments.json:
         print(json.dumps(summary.as_json() | {"images": [str(file) for file in drawn]}))  # noqa: T201
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from onebit.errors import UserError
+from onebit.paths import user_path
 
 HELP = "make one HTML file of training runs: curves, kernels, bit flips, what the net sees"
 EXAMPLES = """examples:
@@ -42,14 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: use at least 0")
-    folders = [folder for run in arguments.runs for folder in runs_in(Path(run).expanduser())]
-    out = Path(arguments.out).expanduser() if arguments.out else None
+    folders = [folder for run in arguments.runs for folder in runs_in(user_path(run))]
+    out = user_path(arguments.out) if arguments.out else None
     if out is None:
-        out = (
-            Path(arguments.runs[0]).expanduser() / "report.html"
-            if len(arguments.runs) == 1
-            else Path("report.html")
-        )
+        out = user_path(arguments.runs[0]) / "report.html" if len(arguments.runs) == 1 else Path("report.html")
     if out.is_dir():
         raise UserError(f"--out {out}: a folder; name a file in it")
     runs = [gather(folder, data_dir=arguments.data_dir, most_images=arguments.images) for folder in folders]

@@ -80,9 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
 def as_json(outcome: Outcome) -> str:
     """An object for one image."""
     if outcome.problem:
-        return json.dumps({"image": printable(outcome.name), "error": outcome.problem})
+        return json.dumps({"image": outcome.name, "error": outcome.problem})
     top = [{"class": label, "index": number, "probability": share} for label, number, share in outcome.guesses]
-    return json.dumps({"image": printable(outcome.name), "top": top})
+    return json.dumps({"image": outcome.name, "top": top})
 
 
 def in_columns(images: Sequence[Found], classes: Sequence[str], top: int) -> tuple[str, Callable[[Outcome], str]]:

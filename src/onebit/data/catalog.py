@@ -14,6 +14,7 @@ from onebit.data.digits import load_digit_pixels
 from onebit.data.folder import LAYOUT, list_folder
 from onebit.data.splits import ArraySplit, DataSet, FolderSplit
 from onebit.errors import UserError
+from onebit.paths import user_path
 
 DataName = Literal["digits", "cifar10", "cifar100", "imagefolder", "imagenet"]
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -39,7 +40,7 @@ def load_data(
     if not folder:
         what = f"{LAYOUT}" if name not in CIFARS else f"{CIFARS[name].archive.folder}; it is fetched if not there"
         raise UserError(f"--data {name} needs a folder: --data-dir DIR, or $ONEBIT_DATA (with {what})")
-    root = Path(folder).expanduser()
+    root = user_path(folder)
     if name in CIFARS:
         return _cifar(name, root, may_fetch=may_fetch)
     if not root.is_dir():

@@ -22,6 +22,7 @@ from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
 from onebit.graph import Graph
 from onebit.modelfile import Counts, Model, Preprocessing, write_model
+from onebit.paths import user_path
 from onebit.summary import Summary, summarize
 
 
@@ -142,7 +143,7 @@ def _batch(images: Any) -> Any:
 
 
 def _writable(path: str | Path) -> Path:
-    file = Path(path).expanduser()
+    file = user_path(path)
     if not os.path.isdir(file.parent):  # noqa: PTH112 Path's own raises for a name that is too long
         raise ExportError(f"{path}: there is no folder {file.parent}")
     if os.path.isdir(file):  # noqa: PTH112

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
 LEFT, RIGHT, TOP, BOTTOM = 54, 10, 10, 34  # margins, for ticks and labels
+LONGEST_LABEL = 20
 COLOURS = 8  # of the page: classes c0, c1, ...
 SMALLEST = 1e-9  # of an axis of factors, which knows no 0
 MOST_DOTS = 400  # of a line; of more every n-th shows its number
@@ -35,8 +36,8 @@ def line_chart(title: str, series: Sequence[Series], y_label: str, *, legend: bo
     return figure(title, _svg("".join(body), title), _legend(shown) if legend else "")
 
 
-def bar_chart(title: str, counts: Sequence[float], reach: float, marks: Sequence[float], note: str) -> str:
-    """A histogram of numbers from -reach to reach, with dashed lines at the marks."""
+def bar_chart(title: str, counts: Sequence[float], reach: float, note: str) -> str:
+    """A histogram of numbers from -reach * a to reach * a, with dashed lines at -a and +a."""
     top = max(counts) or 1
     width, height = 240, 110
     step = width / len(counts)
@@ -50,7 +51,7 @@ def bar_chart(title: str, counts: Sequence[float], reach: float, marks: Sequence
     lines = "".join(
         f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 16}"/>'
         f'<text x="{x:.1f}" y="{height - 3}" text-anchor="middle">{"+" if mark > 0 else "-"}a</text>'
-        for mark in marks
+        for mark in (-1, 1)
         for x in [(mark / reach + 1) / 2 * width]
     )
     return figure(title, _svg(bars + lines, title, width, height), f"<p>{escape(note)}</p>")
@@ -66,23 +67,28 @@ def heat_map(
 ) -> str:
     """A square for each number, the darker the larger; `names` of the rows and of the columns."""
     top = max((max(row) for row in rows), default=0) or 1
-    side, left = 20, 8 * max(map(len, names[0]), default=0) + 6
-    high = 8 * max(map(len, names[1]), default=0) + 6
+    side, left = 20, 8 * max((len(_short(name)) for name in names[0]), default=0) + 6
+    high = 8 * max((len(_short(name)) for name in names[1]), default=0) + 6
     cells = "".join(_cell(left + x * side, high + y * side, side, number / top,
                           f"{names[0][y]}, {names[1][x]}: {say(number)}", say(number) if written else "")
                     for y, row in enumerate(rows) for x, number in enumerate(row))  # fmt: skip
     labels = "".join(
-        f'<text x="{left - 4}" y="{high + y * side + 14}" text-anchor="end">{escape(name)}</text>'
+        f'<text x="{left - 4}" y="{high + y * side + 14}" text-anchor="end">{escape(_short(name))}</text>'
         for y, name in enumerate(names[0])
     )
     labels += "".join(
-        f'<text transform="translate({left + x * side + 14} {high - 4}) rotate(-90)">{escape(name)}</text>'
+        f'<text transform="translate({left + x * side + 14} {high - 4}) rotate(-90)">{escape(_short(name))}</text>'
         for x, name in enumerate(names[1])
     )
     width, height = left + side * len(names[1]) + 4, high + side * len(rows) + 4
     drawn = _svg(cells + labels, title, width, height)
     drawn = drawn.replace("<svg ", f'<svg style="max-width:{1.4 * width:.0f}px" ', 1)
     return figure(title, drawn, f"<p>the darkest: {escape(say(top))}</p>")
+
+
+def _short(name: str) -> str:
+    """As a label has room for; pointed at, a square says the whole name."""
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 
 def _cell(x: float, y: float, side: int, share: float, said: str, written: str) -> str:

@@ -108,6 +108,8 @@ def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_0
     )
     if found.summary is None:
         found.notes.append("The run is not finished: this is its last checkpoint.")
+    if config.model_ema_decay:
+        found.notes.append("The epochs' histograms are of the net that learns, all else is of its running mean.")
     _pack(found, net)
     if most_images == 0:
         found.notes.append("No test images were looked at (--images 0).")
@@ -138,7 +140,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(record, dict) or not all(_is_count(record.get(key)) for key in ("stage", "epoch")):
             continue
@@ -180,20 +182,14 @@ def _one_bit_layers(net: nn.Module) -> dict[str, QuantizedConv2d]:
 
 @torch.no_grad()
 def _kernels(net: nn.Module) -> list[Kernels]:
-    return [
-        Kernels(name, _learned(layer).numpy(), layer.quantized_weight().numpy()[:: layer.num_projections])
-        for name, layer in _one_bit_layers(net).items()
-        if layer.KERNEL is not None
-    ]
-
-
-def _learned(layer: QuantizedConv2d) -> torch.Tensor:
-    """The learned kernels, turned by the first projection matrix where there is one: what becomes bits."""
-    kernel: torch.Tensor = getattr(layer, layer.KERNEL or "").detach()
-    if layer.MATRIX is None or getattr(layer, "forward_w", "") == "mean":
-        return kernel
-    matrix: torch.Tensor = getattr(layer, layer.MATRIX).detach()
-    return kernel * matrix[0]
+    found = []
+    for name, layer in _one_bit_layers(net).items():
+        learned = layer.learned_kernels()
+        if learned is not None:
+            used = layer.quantized_weight()[:: layer.num_projections]
+            used = used.sign() if layer.weight_bits == 1 else used  # of any scale, bits are black and white
+            found.append(Kernels(name, learned.numpy(), used.numpy()))
+    return found
 
 
 def _pack(found: Gathered, net: nn.Module) -> None:
@@ -208,7 +204,10 @@ def _pack(found: Gathered, net: nn.Module) -> None:
 def _look(found: Gathered, net: nn.Module, data: DataSet, most: int) -> None:
     if data.num_classes != found.spec.num_classes or data.image_shape != found.spec.image_shape:
         raise UserError("the data has other classes or images than the net")
-    rows = np.arange(min(most, len(data.test.labels)))
+    count = len(data.test.labels)
+    rows = np.sort(np.random.default_rng(0).permutation(count)[:most])  # folders are listed by class
+    if len(rows) < count:
+        found.notes.append(f"{len(rows)} of {count} test images were looked at (--images).")
     feed = Feed(found.spec.mean, found.spec.deviation, torch.device("cpu"))
     parts = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
     labels, guessed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -224,12 +223,17 @@ def _look(found: Gathered, net: nn.Module, data: DataSet, most: int) -> None:
         return
     found.seen = Seen(rows, np.concatenate(labels), np.concatenate(guessed))
     wrong = found.seen.guessed != found.seen.labels
-    shown = np.sort(np.concatenate([rows[~wrong][:SAMPLES], rows[wrong][:SAMPLES]]))
+    shown = np.concatenate([_spread(rows[~wrong]), _spread(rows[wrong])])
     if not len(shown):
         return
     ((pixels, truth),) = data.test.batches([shown])
     found.pixels = dict(zip(shown.tolist(), pixels.numpy(), strict=True))
     found.pictured = _pictured(net, feed(Batch(pixels[:1], truth[:1]))[0])
+
+
+def _spread(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Some of them, from all parts."""
+    return rows[np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)] if len(rows) else rows
 
 
 def _pictured(net: nn.Module, image: torch.Tensor) -> list[Pictured]:
@@ -253,8 +257,9 @@ def _pictured(net: nn.Module, image: torch.Tensor) -> list[Pictured]:
 def _at_work(name: str, layer: QuantizedConv2d, x: torch.Tensor) -> Pictured:
     taken = layer.quantized_input(x)
     J = layer.num_projections
-    learned = layer.convolve(taken, _learned(layer).repeat_interleave(J, dim=0))[:, ::J]
     used = layer.convolve(taken, layer.quantized_weight())[:, ::J]
+    kernels = layer.learned_kernels()
+    learned = used if kernels is None else layer.convolve(taken, kernels.repeat_interleave(J, dim=0))[:, ::J]
     signs = [] if layer.input_bits == 32 else list(taken[0, :MAPS].numpy())
     return Pictured(
         name, list(x[0, :MAPS].numpy()), signs, list(learned[0, :MAPS].numpy()), list(used[0, :MAPS].numpy())

@@ -31,11 +31,11 @@ def picture(pixels: NDArray[np.uint8], text: str, *, scale: float | None = None)
     )
 
 
-def strip(maps: Sequence[Array]) -> NDArray[np.uint8]:
+def strip(maps: Sequence[Array], *, signs: bool = False) -> NDArray[np.uint8]:
     """Maps (height, width) side by side, each from its least number, black, to its largest; blue between."""
     tiles = []
     for each in maps:
-        low, high = float(each.min()), float(each.max())
+        low, high = (-1.0, 1.0) if signs else (float(each.min()), float(each.max()))
         tile = np.zeros(each.shape) if high <= low else (each - low) / (high - low)
         grey = np.repeat((255 * tile).astype(np.uint8)[:, :, None], 3, axis=2)
         tiles += [grey, np.full((len(grey), GAP, 3), BLUE, np.uint8)]

@@ -16,6 +16,7 @@ from onebit.report.gathering import Gathered, Kernels, Pictured
 from onebit.report.images import picture, shares, strip
 from onebit.report.page import folded, grid, paragraph, part, section, table
 from onebit.training.kernels import REACH
+from onebit.training.schedule import stages
 
 MOST_CLASSES = 20  # of a confusion matrix that is drawn; of a larger one the worst pairs are listed
 WORST_PAIRS = 15
@@ -47,7 +48,7 @@ def _row(run: Gathered) -> tuple[str, ...]:
         run.name,
         run.spec.summary(),
         run.spec.data,
-        str(summary.get("epochs", f"{len(run.epochs)} of {run.config.epochs}")),
+        str(summary.get("epochs", f"{len(run.epochs)} of {sum(stage.epochs for stage in stages(run.config))}")),
         _percent(summary.get("test_top1", last.get("test_top1"))),
         _percent(summary.get("test_top5", last.get("test_top5"))),
         _percent(max(held, default=None)),
@@ -149,10 +150,9 @@ def _confusion(run: Gathered) -> str:
     matrix = np.zeros((count, count), int)
     np.add.at(matrix, (run.seen.labels, run.seen.guessed), 1)
     if count <= MOST_CLASSES:
-        short = [name[:12] for name in names]
         title = "confusion matrix: a row for what an image is, a column for what the net says"
         return grid(
-            heat_map(title, matrix.tolist(), (short, short), lambda n: f"{n:.0f}", written=matrix.max() < 1000)
+            heat_map(title, matrix.tolist(), (names, names), lambda n: f"{n:.0f}", written=matrix.max() < 1000)
         )
     pairs = Counter({(i, j): int(matrix[i, j]) for i, j in zip(*np.nonzero(matrix), strict=True) if i != j})
     rows = [(names[i], names[j], str(n)) for (i, j), n in pairs.most_common(WORST_PAIRS)]
@@ -161,19 +161,11 @@ def _confusion(run: Gathered) -> str:
 
 def _histograms(run: Gathered) -> str:
     charts = [
-        bar_chart(name, layer["counts"], REACH, _marks(layer), _scale_in_words(layer))
-        for name, layer in run.last_kernels.items()
+        bar_chart(name, layer["counts"], REACH, _scale_in_words(layer)) for name, layer in run.last_kernels.items()
     ]
     ends = f"what is beyond ±{REACH:.0f} a counts in the bars at the ends"
-    told = paragraph(f"Dashed: what the bits stand for. From -{REACH:.0f} a to {REACH:.0f} a; {ends}.")
+    told = paragraph(f"Dashed: -a and +a. From -{REACH:.0f} a to {REACH:.0f} a; {ends}.")
     return told + grid(*charts, small=True) if charts else ""
-
-
-def _marks(layer: dict[str, Any]) -> list[float]:
-    """Where the bits are: at what they are multiplied with, if that is in reach."""
-    scale = layer["scale"]
-    at = scale / layer["a"] if scale and layer["a"] else 0
-    return [-at, at] if 0 < at < REACH else []
 
 
 def _scale_in_words(layer: dict[str, Any]) -> str:
@@ -188,7 +180,7 @@ def _over_epochs(run: Gathered) -> str:
     if len(run.kernel_records) < 2:
         return paragraph("How the kernels were spread in earlier epochs was not kept by this run.")
     charts = []
-    for name, last in run.last_kernels.items():
+    for name in run.last_kernels:
         layers = [record["layers"][name] for record in run.kernel_records if name in record["layers"]]
         if not layers:
             continue
@@ -197,7 +189,7 @@ def _over_epochs(run: Gathered) -> str:
             shares(rows / np.maximum(rows.max(axis=1, keepdims=True), 1)), f"{name}: {len(rows)} epochs"
         )
         drawn = drawn.replace("width:100%", f"width:100%;height:{max(60, min(160, 6 * len(rows)))}px")
-        lines = "".join(f'<i style="left:{50 + 50 * mark / REACH:.2f}%"></i>' for mark in _marks(last))
+        lines = "".join(f'<i style="left:{50 + 50 * mark / REACH:.2f}%"></i>' for mark in (-1, 1))
         charts.append(figure(f"{name}, over epochs (downwards)", f'<div class="over">{drawn}{lines}</div>'))
     return folded("over the epochs, layer by layer", grid(*charts, small=True), is_open=True)
 
@@ -249,7 +241,11 @@ def _rows_of_maps(each: Pictured) -> str:
         ("output with the learned kernels", each.learned),
         ("output with 1-bit kernels", each.one_bit),
     )
-    return "".join(f"<p>{name}</p>{picture(strip(maps), f'{each.layer}: {name}')}" for name, maps in rows if maps)
+    return "".join(
+        f"<p>{name}</p>{picture(strip(maps, signs=maps is each.signs), f'{each.layer}: {name}')}"
+        for name, maps in rows
+        if maps
+    )
 
 
 def _layers(run: Gathered) -> str:
@@ -267,5 +263,6 @@ def _layers(run: Gathered) -> str:
 
 def _config(run: Gathered) -> str:
     given = run.config.model_dump(exclude_defaults=True)
-    rows = [(key.replace("_", " "), str(value)) for key, value in given.items() if key != "data_dir"]
+    places = {"data_dir", "teacher", "initial_checkpoint"}  # nobody's business who is sent the page
+    rows = [(key.replace("_", " "), str(value)) for key, value in given.items() if key not in places]
     return table(("key", "value"), rows, left=2)

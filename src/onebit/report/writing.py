@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onebit.errors import UserError
+from onebit.paths import write_whole
 from onebit.report.gathering import Gathered
 from onebit.report.page import folded, page, section
 from onebit.report.sections import curves, details, overview
-from onebit.training.checkpoints import switch
 
 
 def write_report(out: Path, runs: Sequence[Gathered], lead: str = "", title: str = "") -> int:
@@ -28,7 +28,7 @@ def write_report(out: Path, runs: Sequence[Gathered], lead: str = "", title: str
     content = page(title, parts).encode()
     if not out.parent.is_dir():
         raise UserError(f"{out}: there is no folder {out.parent}")
-    switch(out.parent, {out.name: content})
+    write_whole(out, content)  # not as a checkpoint is: a training may be at work in that folder
     return len(content)
 
 

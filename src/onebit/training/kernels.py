@@ -56,7 +56,7 @@ def histograms(before: dict[str, Tensor], net: nn.Module) -> dict[str, dict[str,
     """Of every 1-bit layer's kernels, for a run's records.
 
     a         mean |C|
-    scale     what the bits are multiplied with, on average; None if the kernels do not become bits
+    scale     what the bits are multiplied with, on average; None if a weight does not become one bit
     flipped   the share of bits that are others than before
     counts    how many numbers there are in each of BINS parts of -REACH * a to REACH * a
     """
@@ -66,13 +66,19 @@ def histograms(before: dict[str, Tensor], net: nn.Module) -> dict[str, dict[str,
             C = getattr(layer, layer.KERNEL).detach().float()
             a = float(C.abs().mean())
             spread = (C / max(a, 1e-30)).clamp(-REACH, REACH)
-            kernels = layer.kernels()
             found[name] = {
                 "a": a,
-                "scale": float(torch.stack([each.scale.float().mean() for each in kernels]).sum())
-                if kernels
-                else None,
+                "scale": _scale(layer),
                 "flipped": _changed(before[f"{name}.{layer.KERNEL}"], C) / C.numel(),
                 "counts": torch.histc(spread.cpu(), BINS, -REACH, REACH).int().tolist(),
             }
     return found
+
+
+def _scale(layer: QuantizedConv2d) -> float | None:
+    """What its bits are multiplied with, on average; None if a weight is not one bit."""
+    kernels = layer.kernels()
+    if len(kernels) != 1:
+        return None
+    (own,) = kernels
+    return float(own.scale.float().mean() if own.modulation is None else own.modulation.float().abs().mean())

@@ -289,7 +289,7 @@ class Loop:
         self.watcher.record(record)
 
     def _log_kernels(self, epoch: int) -> None:
-        if self.signs:  # a float net has no kernels that become bits
+        if self.signs and self.processes.writes:  # a float net has no kernels that become bits
             self._log("kernels", epoch, layers=histograms(self.signs, self.learner.net))
 
     def _save(self, files: dict[str, bytes] | None = None) -> None:

@@ -17,6 +17,7 @@ from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.models.resnet import bireal_name
+from onebit.paths import user_path
 from onebit.training.config import OPTIONS, Config, Net, activation_bits
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -135,7 +136,7 @@ def read_tensors(file: Path, what: str) -> tuple[dict[str, Tensor], str | None]:
 
 def read_weights(path: str | Path, which: str = "last") -> Weights:
     """The weights in a file, or in the last (or 'best') checkpoint of a run folder."""
-    file = Path(path).expanduser()
+    file = user_path(path)
     if file.is_dir():
         folder, file = file, file / f"{which}.safetensors"
         if not file.is_file():

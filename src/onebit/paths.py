@@ -1,0 +1,39 @@
+"""Files as users name them, and files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def user_path(name: str | os.PathLike[str]) -> Path:
+    """The path that is meant: ~ is the user's home, unless there is a file of that very name, or no such user."""
+    path = Path(name)
+    if str(name).startswith("~") and not os.path.lexists(path):
+        try:
+            return path.expanduser()
+        except RuntimeError:
+            return path
+    return path
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Replace (or make) a file: who reads it meanwhile, or after an interruption, has the old or the new one."""
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
+        try:
+            part.write(content)
+            part.flush()
+            os.fsync(part.fileno())
+            Path(part.name).chmod(0o666 & ~_umask())
+            Path(part.name).replace(file)
+        except BaseException:
+            Path(part.name).unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    """What the process takes away from the permissions of new files; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
