@@ -22,7 +22,9 @@ from onebit.machine import Machine, this_machine
 from onebit.modelfile import write_model
 from onebit.native import ISA_VARIABLE
 from onebit.peers import torch_net
+from onebit.peers.agreement import draw_images
 from onebit.peers.runner import Runner
+from onebit.peers.twin import float_twin
 from packed_nets import small_model
 from training_runs import call, command, start
 from wire_models import Chain, wire_models
@@ -368,3 +370,55 @@ def test_the_machine(tmp_path, monkeypatch):
 def test_every_program_has_its_module():
     for peer in contestants.PEERS.values():
         assert importlib.util.find_spec(f"onebit.peers.{peer.module}")
+
+
+def test_figures_are_what_was_measured(tmp_path, capsys, monkeypatch):
+    """Times by a clock of ours: ratios, units, and shares of an image in a batch."""
+    ran = []
+
+    def burst(run, x, seconds, most):
+        run(x)
+        ran.append(run)
+        return [0.010 if isinstance(x, torch.Tensor) else 0.002]
+
+    monkeypatch.setattr(measuring, "burst", burst)
+    monkeypatch.setattr(
+        Engine, "step_seconds", lambda self, x: [0.004 * (n + 1) for n in range(len(self.info()["steps"]))]
+    )
+    path = saved(tmp_path, small_model())
+    found = as_json(capsys, path, "--against", "torch", "--batch", "4")
+    (table,) = found["batches"]
+    rows = {(row["name"], row["net"]): row for row in table["rows"]}
+    assert [row["ms"] for row in rows.values()] == pytest.approx([2, 10, 10])
+    assert [row["times_onebit"] for row in rows.values()] == pytest.approx([1, 5, 5])
+    assert [layer["ms"] for layer in found["layers"]] == pytest.approx(
+        [1.0 * (n + 1) for n in range(len(found["layers"]))]
+    ), "ms an image: 4 ms of a batch of 4 are 1"
+
+
+def test_rows_run_what_they_say(tmp_path, monkeypatch):
+    """'twin' runs the twin, 'same' the file's net; a program that is wrong shows a difference."""
+    model = small_model()
+    engine = onebit.load(saved(tmp_path, model))
+    nets = contestants.Nets(engine, float_twin(model))
+    given = []
+
+    def ways(net, images):
+        given.append(net)
+        return torch_net_ways(net, images)
+
+    torch_net_ways = torch_net.ways
+    monkeypatch.setattr(torch_net, "ways", ways)
+    images = draw_images(8, model.graph.input_shape)
+    for kind in ("same", "twin"):
+        contestants.make_ready(contestants.Row("torch", kind), nets, images, 4)
+    assert given == [engine.model, nets.twin]
+
+    wrong = small_model()
+    last = wrong.graph.nodes[-1]
+    last.tensors["weight"] = -last.tensors["weight"]
+    monkeypatch.setattr(torch_net, "ways", lambda net, images: torch_net_ways(wrong, images))
+    row = contestants.Row("torch", "same")
+    contestants.make_ready(row, nets, images, 4)
+    assert row.agreement.difference > 0.1
+    assert row.agreement.same_argmax < 1

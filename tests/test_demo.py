@@ -1,13 +1,16 @@
 """`onebit demo`: from training to the table and the page, as a real process."""
 
+import itertools
 import json
 import re
 import signal
 import time
 
 import pytest
+import torch
 
 from data_files import cifar10_python
+from onebit import demonstration
 from onebit.demonstration import config_of, contestants
 from onebit.modelfile import read_model
 from onebit.summary import summarize
@@ -146,3 +149,35 @@ def test_the_nets_differ_in_nothing_but_their_bits_and_rate():
     keys = [{k for k, v in config.model_dump().items() if v != getattr(configs[0], k)} for config in configs]
     assert keys == [set(), {"method", "lr"}, {"method", "lr", "activation_bits"}]
     assert {config.seed for config in configs} == {3}
+
+
+def test_figures_are_what_was_measured(demo, monkeypatch):
+    """Times by a clock of ours; a PyTorch net that sees otherwise agrees no more."""
+    folder, _ = demo
+    chosen = contestants("digits", 1)
+    configs = [config_of(each, "digits", {}) for each in chosen]
+    torch_seconds = itertools.cycle([0.004, 0.005, 0.006])
+
+    def burst(run, x, seconds, most):
+        return [next(torch_seconds) if isinstance(x, torch.Tensor) else 0.002]
+
+    monkeypatch.setattr(demonstration, "burst", burst)
+    rows = demonstration.measure(folder, chosen, configs)
+    assert [row.torch_ms for row in rows] == pytest.approx([4, 5, 6])
+    assert [row.engine_ms for row in rows] == pytest.approx([2, 2, 2])
+    assert [row.times_faster for row in rows] == pytest.approx([2, 2, 2]), "than PyTorch with the float net"
+    assert [row.same_class for row in rows] == [449] * 3
+    build = demonstration.build_trained
+
+    def build_other(weights):
+        net = build(weights)
+        net.classifier.weight.data.neg_()
+        return net
+
+    def export_true(spec, net, file):
+        return demonstration_export(spec, build(demonstration.read_weights(file.parent)).eval(), file)
+
+    demonstration_export = demonstration.export_trained
+    monkeypatch.setattr(demonstration, "export_trained", export_true)
+    monkeypatch.setattr(demonstration, "build_trained", build_other)
+    assert all(row.same_class < 200 for row in demonstration.measure(folder, chosen, configs))

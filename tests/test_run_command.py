@@ -4,8 +4,10 @@ import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from onebit.imagefiles import BadImageError, read_pixels, standardised
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
 from onebit.training.evaluation import Feed
 from packed_nets import small_model
+from terminals import ONEBIT, Terminal
 from training_runs import call, command, small_run, start
 
 KINDS = ("png", "webp", "jpg")
@@ -340,3 +343,70 @@ def test_as_a_process(net, digits):
     code, out, err = command("run", str(net), str(digits / "00.png"))
     assert (code, err) == (0, "")
     assert out.count("%") == 3
+
+
+def test_any_size_of_image(tmp_path):
+    """A box that rounds to a little outside of the image is still inside."""
+    for size in range(28, 480):
+        file = io.BytesIO()
+        Image.new("L", (size, size + size % 7), 90).save(file, "BMP")
+        assert (read_pixels(file, (1, 28, 28)) == 90).all()
+
+
+@pytest.mark.parametrize("error", [struct.error("unpack"), TypeError("exif"), NotImplementedError("kind")])
+def test_whatever_a_damaged_image_raises(error, net, digits, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("PIL.ImageOps.exif_transpose", fail)
+    code, _, err = call(capsys, "run", str(net), str(digits / "00.png"))
+    assert code == 1
+    assert f"00.png: {error}" in err
+
+
+def test_kinds_of_files_that_start_programs_are_not_read(net, digits, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    (tmp_path / "evil.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n"
+    )
+    code, _, err = call(capsys, "run", str(net), str(tmp_path / "evil.png"), str(digits / "00.png"))
+    assert code == 1
+    assert "evil.png: not an image of a known kind" in err
+
+
+def test_odd_names_are_named_and_the_rest_goes_on(net, digits, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "~$lock.png").write_bytes((digits / "00.png").read_bytes())
+    words = ["~$lock.png", "~nobody-of-this-name/x.png", "x" * 300 + ".png", "pipe.png", str(digits / "00.png")]
+    code, out, err = call(capsys, "run", str(net), *words, "--json")
+    assert code == 1
+    found = lines_of(out)
+    assert ["top" in each for each in found] == [True, False, False, False, True]
+    assert [each["image"] for each in found] == words
+    assert "pipe.png: not a file that can be read to its end" in err
+
+
+def test_stdin_that_is_closed(net):
+    line = f"{sys.executable} -m onebit run {net} - <&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_results_into_a_file_while_the_bar_is_on_the_screen(net, digits, tmp_path):
+    line = f"{' '.join(ONEBIT)} run {net} {digits} > {tmp_path / 'out.txt'}"
+    code, shown = Terminal(command=["bash", "-c", line]).end()
+    assert code == 0, shown
+    assert "images" in shown
+    assert "\x1b" in shown
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 71
+    assert ".png" not in shown
+
+
+def test_a_palette_with_transparency_warns_of_nothing(tmp_path):
+    image = Image.new("P", (9, 9))
+    image.putpalette([0, 0, 0, 255, 255, 255])
+    image.save(tmp_path / "p.png", transparency=b"\x00\xff")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_pixels(tmp_path / "p.png", (3, 4, 4)).shape == (3, 4, 4)
