@@ -117,7 +117,7 @@ def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
         raise UserError(f"--batch {max(batches)}: use at most {most} images of this size")
     missing = {name: lacks for name in names if (lacks := PEERS[name].missing())}
     there = [name for name in names if name not in missing]
-    nets, effort = Nets(engine, float_twin(model)), Effort(arguments.rounds, arguments.seconds)
+    nets, effort = Nets(engine, float_twin(model) if there else model), Effort(arguments.rounds, arguments.seconds)
     with Progress("timing", turns(there, batches, effort)) as progress:
         measured = [measure(nets, there, batch, effort, progress.advance) for batch in batches]
     tables, step_seconds = [table for table, _ in measured], measured[0][1]

@@ -17,7 +17,7 @@ HELP = "train a 1-bit net and its float twin, run both from files, compare: a ta
 EXAMPLES = """examples:
   onebit demo                                  on handwritten digits of the package, in under 2 minutes
   onebit demo --projections 2                  two projections from each kernel: half as many kernels
-  onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, fetched into DATA if it is not there; half an hour
+  onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, 3 epochs; it is fetched into DATA if it is not there
 """
 HEADINGS = ("net", "accuracy", "bytes", "smaller", "PyTorch\nms", "onebit\nms", "faster", "agree")
 
