@@ -96,9 +96,7 @@ def test_all_commands_are_tried_at_work():
     assert set(WORK) == set(COMMANDS)
 
 
-@pytest.mark.parametrize(
-    "command", sorted(set(WORK) - {"train", "compare"})
-)  # which have their own below
+@pytest.mark.parametrize("command", sorted(set(WORK) - {"train", "compare"}))  # which have their own below
 def test_at_work_in_a_terminal(command, run_folder, packed, tmp_path):
     """Bars while it goes, and nothing left of them when it is done; the same result as in a pipe."""
     words = _at_work(command, run_folder, packed, tmp_path / "out")
