@@ -405,8 +405,8 @@ def test_results_into_a_file_while_the_bar_is_on_the_screen(net, digits, tmp_pat
 
 def test_a_palette_with_transparency_warns_of_nothing(tmp_path):
     image = Image.new("P", (9, 9))
-    image.putpalette([0, 0, 0, 255, 255, 255])
-    image.save(tmp_path / "p.png", transparency=b"\x00\xff")
+    image.putpalette([0, 0, 0, 99, 99, 99, 255, 255, 255])
+    image.save(tmp_path / "p.png", transparency=b"\x00\x80\xff")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_pixels(tmp_path / "p.png", (3, 4, 4)).shape == (3, 4, 4)
