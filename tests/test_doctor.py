@@ -157,3 +157,19 @@ def test_data_that_is_not_there(tmp_path, monkeypatch):
 def test_a_full_disk(monkeypatch):
     monkeypatch.setattr(checkup.shutil, "disk_usage", lambda _: SimpleNamespace(free=5e8))
     assert checkup._disk()[1:3] == ("missing", f"0.5 GB free in {checkup.Path.cwd()}")
+
+
+def test_a_pillow_that_can_not_read_jpeg_is_named(monkeypatch):
+    monkeypatch.setattr("PIL.features.check", lambda name: name != "jpg")
+    (found,) = [finding for finding in checkup.findings() if finding.name == "pillow"]
+    assert found.mark == "missing"
+    assert found.found.endswith(", without JPEG")
+    assert "pillow" in found.advice
+
+
+def test_a_torch_that_is_too_old_is_named(monkeypatch):
+    monkeypatch.delattr("torch.accelerator")
+    (found,) = [finding for finding in checkup.findings() if finding.name == "torch"]
+    assert found.mark == "missing"
+    assert "too old" in found.found
+    assert "torch>=2.6" in found.advice
