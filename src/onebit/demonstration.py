@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from onebit.console import Progress
@@ -124,26 +125,25 @@ class _Ready(NamedTuple):
     summary: Summary
     packed: Runnable
     trained: nn.Module
-    images: Floats
-    labels: np.ndarray[Any, Any]
 
 
 def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) -> list[Outcome]:
     """Export every net, and compare accuracy, bytes, time and classes on the test images."""
     data = data_of(configs[0])
-    nets = [_ready(out / contestant.folder, data) for contestant in chosen]
-    times = _times(nets)
+    images, labels = _test_images(data)
+    nets = [_ready(out / contestant.folder) for contestant in chosen]
+    times = _times(nets, images[:1])
     rows = []
     for at, (contestant, net) in enumerate(zip(chosen, nets, strict=True)):
-        found = np.concatenate([net.packed(part) for part in _parts(net.images)])
+        found = np.concatenate([net.packed(part) for part in _parts(images)])
         with torch.inference_mode():
-            expected = np.concatenate([net.trained(torch.from_numpy(part)).numpy() for part in _parts(net.images)])
+            expected = np.concatenate([net.trained(torch.from_numpy(part)).numpy() for part in _parts(images)])
         rows.append(
             Outcome(
                 name=contestant.name,
                 run=str(out / contestant.folder),
-                top1=100 * float((found.argmax(1) == net.labels).mean()),
-                test_images=len(net.labels),
+                top1=100 * float((found.argmax(1) == labels).mean()),
+                test_images=len(labels),
                 bytes=net.summary.file_bytes,
                 times_smaller=net.summary.file_compression or 0.0,
                 torch_ms=times[at].torch,
@@ -155,15 +155,19 @@ def measure(out: Path, chosen: Sequence[Contestant], configs: Sequence[Config]) 
     return rows
 
 
-def _ready(run: Path, data: DataSet) -> _Ready:
+def _test_images(data: DataSet) -> tuple[Floats, NDArray[np.int64]]:
+    """All of them, as every net takes them, and what they are."""
+    feed = Feed(data.mean, data.deviation, torch.device("cpu"))
+    batches = [feed(batch) for batch in data.test.batches(_parts(np.arange(len(data.test.labels))))]
+    images, labels = (torch.cat(parts).numpy() for parts in zip(*batches, strict=True))
+    return images, labels
+
+
+def _ready(run: Path) -> _Ready:
     weights = read_weights(run)
     net = build_trained(weights).eval()
     summary = export_trained(weights.spec, net, run / "net.onebit")
-    feed = Feed(weights.spec.mean, weights.spec.deviation, torch.device("cpu"))
-    rows = np.arange(len(data.test.labels))
-    batches = [feed(batch) for batch in data.test.batches(_parts(rows))]
-    images, labels = (torch.cat(parts).numpy() for parts in zip(*batches, strict=True))
-    return _Ready(run / "net.onebit", summary, load(run / "net.onebit"), net, images, labels)
+    return _Ready(run / "net.onebit", summary, load(run / "net.onebit"), net)
 
 
 def _parts(rows: Any) -> list[Any]:
@@ -177,9 +181,9 @@ class _Times(NamedTuple):
     torch: float
 
 
-def _times(nets: Sequence[_Ready]) -> list[_Times]:
+def _times(nets: Sequence[_Ready], image: Floats) -> list[_Times]:
     """Of the engine and of PyTorch in its fastest way, for each net, in turns."""
-    image, threads = nets[0].images[:1], torch.get_num_threads()
+    threads = torch.get_num_threads()
     runners = [Runner(net.packed) for net in nets]
     runners += [fastest(ways(net.packed.model, image), image)[1] for net in nets]
     inputs = [runner.enter(image) for runner in runners]
