@@ -121,7 +121,6 @@ class _Bar:
 class _Ready(NamedTuple):
     """A trained net in all its forms."""
 
-    file: Path
     summary: Summary
     packed: Runnable
     trained: nn.Module
@@ -167,7 +166,7 @@ def _ready(run: Path) -> _Ready:
     weights = read_weights(run)
     net = build_trained(weights).eval()
     summary = export_trained(weights.spec, net, run / "net.onebit")
-    return _Ready(run / "net.onebit", summary, load(run / "net.onebit"), net)
+    return _Ready(summary, load(run / "net.onebit"), net)
 
 
 def _parts(rows: Any) -> list[Any]:
