@@ -5,9 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -17,6 +19,8 @@
 #include <string_view>
 #include <tuple>
 #include <vector>
+
+#include <pthread.h>
 
 #include "onebit.h"
 
@@ -37,12 +41,71 @@ struct Free {
 using Workspace = std::unique_ptr<void, Free>;
 
 // Python handles signals (Ctrl-C) only when it is asked to; a large batch looks now and then.
-using Clock = std::chrono::steady_clock;
-constexpr auto BETWEEN_LOOKS = std::chrono::milliseconds(50);
-void look_for_signals() {
-    const nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals()) throw nb::python_error();
-}
+class Look {
+public:
+    void now_and_then() {
+        if (since() < BETWEEN_LOOKS) return;
+        const nb::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals()) throw nb::python_error();
+        last_ = Clock::now();
+    }
+    // Whether another piece of work twice as long as the last `seconds` would still end in time.
+    bool has_time_for_twice(std::chrono::duration<double> last) const { return 2 * last < BETWEEN_LOOKS; }
+
+    using Clock = std::chrono::steady_clock;
+
+private:
+    static constexpr std::chrono::duration<double> BETWEEN_LOOKS = std::chrono::milliseconds(50);
+    std::chrono::duration<double> since() const { return Clock::now() - last_; }
+    Clock::time_point last_ = Clock::now();
+};
+
+// The threads of a process: one team for each number of threads that nets ask for. One of them works at a time, so that
+// nets that run at once do not fight for cores: a run that finds a team at work goes alone. Never freed, since threads
+// may still run nets when Python ends.
+class Teams {
+public:
+    static Teams &of_process() { return *instance(); }
+
+    // A team that is this run's alone, or none.
+    class Borrowed {
+    public:
+        explicit Borrowed(int32_t threads) : teams_(of_process()) {
+            if (threads < 2 || !teams_.at_work_.try_lock()) return;
+            is_held_ = true;
+            auto &team = teams_.teams_[threads];
+            if (!team) team = onebit_team_new(threads);
+            team_ = team;
+        }
+        ~Borrowed() {
+            if (is_held_) teams_.at_work_.unlock();
+        }
+        Borrowed(const Borrowed &) = delete;
+        Borrowed &operator=(const Borrowed &) = delete;
+
+        onebit_team *get() const { return team_; }
+
+    private:
+        Teams &teams_;
+        bool is_held_ = false;
+        onebit_team *team_ = nullptr;
+    };
+
+private:
+    // A fork has no threads but the one that forked: it begins with no teams.
+    static Teams *&instance() {
+        static Teams *teams = nullptr;
+        static std::once_flag once;
+        std::call_once(once, [] {
+            teams = new Teams;
+            pthread_atfork(nullptr, nullptr, [] { teams = new Teams; });
+        });
+        return teams;
+    }
+
+    std::mutex at_work_;  // and of the map
+    std::map<int32_t, onebit_team *> teams_;
+};
 
 onebit_window window_of(Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups) {
     const auto [top, bottom, left, right] = padding;
@@ -179,9 +242,11 @@ public:
     }
     void reshape(int32_t input, int32_t output) { check(onebit_add_reshape(net_.get(), input, output)); }
 
-    void finish(int32_t output) {
+    void finish(int32_t output, int32_t threads) {
+        if (threads < 1) throw std::invalid_argument("a net needs a thread");
         check(onebit_net_finish(net_.get(), output));
         output_ = static_cast<size_t>(output);
+        threads_ = threads;
         is_finished_ = true;
         free_.push_back(new_workspace());  // so that a first run allocates nothing
     }
@@ -198,16 +263,21 @@ public:
         const float *image = static_cast<const float *>(from.data());
         float *output = static_cast<float *>(to.data());
         nb::gil_scoped_release release;
+        const Teams::Borrowed team(threads_);
+        const size_t members = team.get() ? static_cast<size_t>(threads_) : 1;
+        // A batch goes side by side, as far as every thread gets as many images; times of steps are of one after another.
+        const size_t apart = members > 1 && !seconds.data() ? batch / members * members : 0;
+        if (apart) run_apart(team.get(), members, image, apart, layout, output);
+        image += apart * sizes_[0];
+        output += apart * sizes_[output_];
+        if (apart == batch) return;
         const Borrowed workspace(*this);
-        auto last_look = Clock::now();
-        for (size_t i = 0; i < batch; i++, image += sizes_[0], output += sizes_[output_]) {
-            if (i > 0 && Clock::now() - last_look > BETWEEN_LOOKS) {
-                look_for_signals();
-                last_look = Clock::now();
-            }
-            if (onebit_run(net_.get(), workspace.get(), image, 1, layout, output,
+        Look look;
+        for (size_t i = apart; i < batch; i++, image += sizes_[0], output += sizes_[output_]) {
+            if (onebit_run(net_.get(), team.get(), workspace.get(), image, 1, layout, output,
                            static_cast<double *>(seconds.data())))
                 throw std::runtime_error("the net could not be run");
+            if (i + 1 < batch) look.now_and_then();
         }
     }
 
@@ -216,7 +286,7 @@ public:
         if (step >= steps()) throw std::out_of_range("there is no such step");
         return {onebit_step_kernel(net_.get(), step), onebit_step_isa(net_.get(), step)};
     }
-    size_t workspace_bytes() const { return onebit_workspace_bytes(net_.get()); }
+    size_t workspace_bytes(int32_t threads) const { return onebit_workspace_bytes(net_.get(), threads); }
     size_t weight_bytes() const { return onebit_weight_bytes(net_.get()); }
 
 private:
@@ -226,9 +296,32 @@ private:
     }
     Workspace new_workspace() {
         void *memory = nullptr;
-        if (posix_memalign(&memory, 64, workspace_bytes())) throw std::bad_alloc();
+        if (posix_memalign(&memory, 64, workspace_bytes(threads_))) throw std::bad_alloc();
         return Workspace(memory);
     }
+
+    // Images side by side, a thread each; in pieces, so that signals are seen between them.
+    void run_apart(onebit_team *team, size_t members, const float *images, size_t batch, onebit_layout layout,
+                   float *outputs) {
+        std::vector<std::unique_ptr<Borrowed>> borrowed;
+        std::vector<void *> workspaces;
+        for (size_t i = 0; i < members; i++) {
+            borrowed.push_back(std::make_unique<Borrowed>(*this));
+            workspaces.push_back(borrowed.back()->get());
+        }
+        Look look;
+        for (size_t done = 0, piece = members; done < batch;) {
+            const size_t count = std::min(piece, batch - done);
+            const auto start = Look::Clock::now();
+            if (onebit_run_apart(net_.get(), team, workspaces.data(), images + done * sizes_[0], count, layout,
+                                 outputs + done * sizes_[output_]))
+                throw std::runtime_error("the net could not be run");
+            done += count;
+            if (done < batch) look.now_and_then();
+            if (look.has_time_for_twice(Look::Clock::now() - start)) piece *= 2;
+        }
+    }
+
     // A workspace that no other run uses now: there are as many as runs that ever went on at one time.
     class Borrowed {
     public:
@@ -259,6 +352,7 @@ private:
     std::unique_ptr<onebit_net, decltype(&onebit_net_free)> net_;
     std::vector<size_t> sizes_;
     size_t output_ = 0;
+    int32_t threads_ = 1;
     bool is_finished_ = false;
     std::mutex mutex_;
     std::vector<Workspace> free_;
@@ -292,10 +386,10 @@ NB_MODULE(_native, m) {
         .def("copy", &Net::copy, "input"_a, "from_"_a, "output"_a, "to"_a, "channels"_a)
         .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)
         .def("reshape", &Net::reshape, "input"_a, "output"_a)
-        .def("finish", &Net::finish, "output"_a)
+        .def("finish", &Net::finish, "output"_a, "threads"_a = 1)
         .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a, "step_seconds"_a.none())
         .def_prop_ro("steps", &Net::steps)
         .def("step_kernel", &Net::step_kernel, "step"_a)
-        .def_prop_ro("workspace_bytes", &Net::workspace_bytes)
+        .def("workspace_bytes", &Net::workspace_bytes, "threads"_a = 1)
         .def_prop_ro("weight_bytes", &Net::weight_bytes);
 }

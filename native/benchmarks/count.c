@@ -74,7 +74,7 @@ static Layer *new_layer(int32_t channels, int32_t side) {
     void *common = aligned(common_bytes_avx2(&layer->conv));
     put_common_avx2(&layer->conv, common);
     pack_avx2(&layer->conv, signs, packed);
-    prepare_avx2(&layer->conv, bits, prepared);
+    prepare_avx2(&layer->conv, bits, 0, layer->conv.padded.height, prepared, aligned(row_bytes_avx2(&layer->conv)));
     layer->block = (Block){.common = common, .packed = packed, .bits = bits, .prepared = prepared};
     return layer;
 }

@@ -116,15 +116,27 @@ onebit_status onebit_add_reshape(onebit_net *net, int32_t input, int32_t output)
 /* The last call before runs. The input and the output are floats. */
 onebit_status onebit_net_finish(onebit_net *net, int32_t output);
 
-/* What a run needs, aligned to 64 bytes; what the packed tensors take. */
-size_t onebit_workspace_bytes(const onebit_net *net);
+/* Threads that share the work of a run: the caller's, and threads - 1 more, which sleep between runs. NULL if they can't be
+   had. A team does one run at a time, of whichever net. */
+typedef struct onebit_team onebit_team;
+onebit_team *onebit_team_new(int32_t threads);
+void onebit_team_free(onebit_team *team);
+
+/* What a run by so many threads needs, aligned to 64 bytes; what the packed tensors take. */
+size_t onebit_workspace_bytes(const onebit_net *net, int32_t threads);
 size_t onebit_weight_bytes(const onebit_net *net);
 
 typedef enum { ONEBIT_NCHW = 0, ONEBIT_NHWC = 1 } onebit_layout;
-/* Images and outputs are of one layout. Several threads may run one net at a time, each with a workspace of its own.
-   Allocates nothing. step_seconds: the time that each step took, in order, is added to it; may be null. */
-onebit_status onebit_run(const onebit_net *net, void *workspace, const float *images, size_t batch,
+/* Images one after another, each shared by a team's threads (null: the caller's alone). Images and outputs are of one layout.
+   Several threads may run one net at a time, each with a workspace (and a team) of its own. Allocates nothing, and makes
+   the same bits with any number of threads. step_seconds: the time that each step took, in order, is added to it; may
+   be null. */
+onebit_status onebit_run(const onebit_net *net, onebit_team *team, void *workspace, const float *images, size_t batch,
                          onebit_layout layout, float *outputs, double *step_seconds);
+/* Images side by side: each of the team's threads takes whole ones, in a workspace of its own: workspaces[thread], of one
+   thread each. For batches of at least as many images as there are threads this is faster. */
+onebit_status onebit_run_apart(const onebit_net *net, onebit_team *team, void *const *workspaces, const float *images,
+                               size_t batch, onebit_layout layout, float *outputs);
 
 /* What runs. Of each step, in order: the kernel of its inner loop, in words, and the instruction set of that: the net's,
    or 'scalar' where the net's has nothing for it. What becomes of a layer's numbers (`onebit_output`) counts only

@@ -17,7 +17,11 @@ typedef struct {
     void *common;  /* to all groups */
     void **packed; /* of each group */
     Border *borders;
-    size_t bits_bytes, prepared_bytes; /* of scratch: a group's bits (if there are groups), and what `prepare` makes */
+    int32_t *first_channels; /* of blocks of channels */
+    size_t pixel_blocks, channel_blocks;
+    size_t bits_bytes, prepared_bytes,
+        row_bytes; /* of a group's scratch: its bits, what `prepare` makes of them and with */
+    bool by_block; /* windows are prepared block by block */
 } BconvStep;
 
 /* A group's channels of an image of bits, as an image of their own. */
@@ -32,54 +36,116 @@ static void take_group(const uint64_t *bits, int32_t channels, int32_t first, co
         }
 }
 
-/* All channels of a block of pixels. */
+/* A block of pixels and channels. */
 static void run_block(const BconvStep *it, const Run *run, int32_t group, Block block, Pixels *pixels) {
-    const Kernels *kernels = run->net->kernels;
     const size_t width = (size_t)it->conv.out_width;
     uint16_t counts[BLOCK_PIXELS * MAX_BLOCK_WIDTH] __attribute__((aligned(64)));
     const float *offsets[BLOCK_PIXELS];
+    size_t row = block.first_pixel / width, column = block.first_pixel % width;
+    for (size_t r = 0; r < block.pixels; r++) {
+        offsets[r] = offsets_of(&it->borders[group], row, column) + block.first_channel;
+        if (++column == width) column = 0, row++;
+    }
+    run->net->kernels->count(&it->conv, &block, counts);
+    const int32_t left = it->conv.outputs - block.first_channel;
     pixels->counts = counts;
     pixels->offsets = offsets;
     pixels->first = block.first_pixel;
     pixels->count = block.pixels;
-    for (block.first_channel = 0; block.first_channel < it->conv.outputs; block.first_channel += block.width) {
-        const int32_t left = it->conv.outputs - block.first_channel;
-        block.width = kernels->block_width(left);
-        size_t row = block.first_pixel / width, column = block.first_pixel % width;
-        for (size_t r = 0; r < block.pixels; r++) {
-            offsets[r] = offsets_of(&it->borders[group], row, column) + block.first_channel;
-            if (++column == width) column = 0, row++;
-        }
-        kernels->count(&it->conv, &block, counts);
-        pixels->stride = (size_t)block.width;
-        pixels->first_channel = group * it->conv.outputs + block.first_channel;
-        pixels->channels = left < block.width ? left : block.width;
-        kernels->finish(&it->output, pixels);
+    pixels->stride = (size_t)block.width;
+    pixels->first_channel = group * it->conv.outputs + block.first_channel;
+    pixels->channels = left < block.width ? left : block.width;
+    run->net->kernels->finish(&it->output, pixels);
+}
+
+/* Blocks of channels from `first` to before `end` of block `index` of pixels. */
+static void run_blocks(const BconvStep *it, const Run *run, int32_t group, Block block, size_t index, size_t first,
+                       size_t end, Pixels *pixels) {
+    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
+    block.first_pixel = index * BLOCK_PIXELS;
+    block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
+    if (it->by_block) run->net->kernels->prepare_block(&it->conv, &block);
+    for (size_t i = first; i < end; i++) {
+        block.first_channel = it->first_channels[i];
+        block.width = run->net->kernels->block_width(it->conv.outputs - block.first_channel);
+        run_block(it, run, group, block, pixels);
     }
 }
 
-static void run_bconv2d(const Step *step, const Run *run) {
+/* Units: rows of the padded image. */
+static void prepare_rows(const Step *step, const Run *run, size_t first, size_t end) {
     const BconvStep *it = (const BconvStep *)step;
-    const Kernels *kernels = run->net->kernels;
-    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
-    const uint64_t *bits = numbers(run, it->input);
-    uint64_t *taken = (uint64_t *)run->scratch;
+    run->net->kernels->prepare(&it->conv, numbers(run, it->input), (int32_t)first, (int32_t)end, run->common, run->own);
+}
+
+/* Units: blocks of pixels if each is prepared by itself, else blocks of pixels and channels, the channels inside. */
+static void count_blocks(const Step *step, const Run *run, size_t first, size_t end) {
+    const BconvStep *it = (const BconvStep *)step;
+    const Block block = {.common = it->common,
+                         .packed = it->packed[0],
+                         .bits = numbers(run, it->input),
+                         .prepared = it->by_block ? run->own : run->common};
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
-    for (int32_t group = 0; group < it->groups; group++) {
-        Block block = {
-            .common = it->common, .packed = it->packed[group], .bits = bits, .prepared = run->scratch + it->bits_bytes};
-        if (it->groups > 1) {
-            take_group(bits, it->conv.planes * it->groups, group * it->conv.planes, &it->conv, taken);
-            block.bits = taken;
-        }
-        kernels->prepare(&it->conv, block.bits, block.prepared);
-        for (block.first_pixel = 0; block.first_pixel < all; block.first_pixel += BLOCK_PIXELS) {
-            block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
-            kernels->prepare_block(&it->conv, &block);
-            run_block(it, run, group, block, &pixels);
-        }
+    const size_t each = it->by_block ? 1 : it->channel_blocks;
+    while (first < end) {
+        const size_t index = first / each, from = first % each, left = end - first;
+        const size_t to = each - from < left ? each : from + left;
+        run_blocks(it, run, 0, block, index, from, it->by_block ? it->channel_blocks : to, &pixels);
+        first += to - from;
     }
+}
+
+/* Units: groups. */
+static void run_groups(const Step *step, const Run *run, size_t first, size_t end) {
+    const BconvStep *it = (const BconvStep *)step;
+    uint64_t *taken = (uint64_t *)run->own;
+    char *prepared = run->own + it->bits_bytes, *row = prepared + it->prepared_bytes;
+    Pixels pixels = {0};
+    aim(&it->output, run, &pixels);
+    for (int32_t group = (int32_t)first; group < (int32_t)end; group++) {
+        const Block block = {.common = it->common, .packed = it->packed[group], .bits = taken, .prepared = prepared};
+        take_group(numbers(run, it->input), it->conv.planes * it->groups, group * it->conv.planes, &it->conv, taken);
+        if (!it->by_block) run->net->kernels->prepare(&it->conv, taken, 0, it->conv.padded.height, prepared, row);
+        for (size_t index = 0; index < it->pixel_blocks; index++)
+            run_blocks(it, run, group, block, index, 0, it->channel_blocks, &pixels);
+    }
+}
+
+/* Which part of the work is done when, and in what memory. */
+static void plan(const Kernels *kernels, BconvStep *it) {
+    const size_t block_bytes = kernels->block_bytes(&it->conv);
+    const size_t group_words = (size_t)it->conv.height * (size_t)it->conv.width * words_of(it->conv.planes);
+    it->by_block = block_bytes > 0;
+    it->prepared_bytes = round_up(it->by_block ? block_bytes : kernels->prepared_bytes(&it->conv), 64);
+    it->row_bytes = kernels->row_bytes(&it->conv);
+    if (it->groups > 1) {
+        it->bits_bytes = round_up(group_words * 8, 64);
+        it->step.phases[0] = (Phase){run_groups, (size_t)it->groups};
+        it->step.own_bytes = it->bits_bytes + it->prepared_bytes + it->row_bytes;
+    } else if (it->by_block) {
+        it->step.phases[0] = (Phase){count_blocks, it->pixel_blocks};
+        it->step.own_bytes = it->prepared_bytes;
+    } else {
+        it->step.phases[0] = (Phase){prepare_rows, (size_t)it->conv.padded.height};
+        it->step.phases[1] = (Phase){count_blocks, it->pixel_blocks * it->channel_blocks};
+        it->step.common_bytes = it->prepared_bytes;
+        it->step.own_bytes = it->row_bytes;
+    }
+}
+
+static onebit_status cut_into_blocks(onebit_net *net, BconvStep *it) {
+    const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
+    it->pixel_blocks = (all + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
+    for (int32_t n = 0; n < it->conv.outputs; n += net->kernels->block_width(it->conv.outputs - n))
+        it->channel_blocks++;
+    it->first_channels = net_alloc(net, it->channel_blocks * sizeof *it->first_channels);
+    if (!it->first_channels) return no_memory(net);
+    for (size_t i = 1; i < it->channel_blocks; i++) {
+        const int32_t before = it->first_channels[i - 1];
+        it->first_channels[i] = before + net->kernels->block_width(it->conv.outputs - before);
+    }
+    return ONEBIT_OK;
 }
 
 static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *signs) {
@@ -97,11 +163,9 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
         const onebit_status status = make_border(net, &it->conv, group_signs, &it->borders[group]);
         if (status) return status;
     }
-    const size_t group_words = (size_t)it->conv.height * (size_t)it->conv.width * words_of(it->conv.planes);
-    it->bits_bytes = it->groups > 1 ? round_up(group_words * 8, 64) : 0;
-    it->prepared_bytes = net->kernels->prepared_bytes(&it->conv);
-    it->step.scratch_bytes = it->bits_bytes + it->prepared_bytes;
-    return ONEBIT_OK;
+    const onebit_status status = cut_into_blocks(net, it);
+    if (!status) plan(net->kernels, it);
+    return status;
 }
 
 onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
@@ -113,7 +177,6 @@ onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_wi
         return add_wide_bconv2d(net, &wanted, signs);
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    it->step.run = run_bconv2d;
     it->input = input;
     it->groups = window->groups;
     it->conv = (Bconv2d){.planes = image->channels / window->groups,

@@ -2,9 +2,9 @@
 
    The driver cuts the outputs into blocks of pixels, and each of those into blocks of channels (`block_width`). When
    the net is made, `put_common` writes down once what depends on the shape alone, and `pack` lays out the signs of
-   each group; `prepare` lays an image's bits out, once for each image, and `prepare_block` what a block of pixels
-   needs beside; `count` then makes, for a block, the number of places in which the window's bits and the kernel's
-   differ. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away
+   each group; `prepare` lays an image's bits out, row by row, once for each image, or `prepare_block` the windows of a
+   block of pixels; `count` then makes, for a block, the number of places in which the window's bits and the kernel's
+   differ. Threads share rows, then blocks. To `count`, bits outside of the image are 0 (a -1): the driver knows what that adds, and takes it away
    (see border.c). */
 #ifndef ONEBIT_BCONV2D_H
 #define ONEBIT_BCONV2D_H
@@ -27,8 +27,8 @@ typedef struct {
 
 typedef struct {
     const void *common, *packed;
-    const uint64_t *bits; /* of the image */
-    void *prepared;
+    const uint64_t *bits;         /* of the image */
+    void *prepared;               /* by `prepare`; if there are block_bytes, by `prepare_block` */
     int32_t first_channel, width; /* of the outputs; `width` is what block_width said */
     size_t first_pixel, pixels;
 } Block;

@@ -52,7 +52,9 @@ int32_t block_width_avx2(int32_t channels);
 size_t packed_bytes_avx2(const Bconv2d *conv);
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx2(const Bconv2d *conv);
-void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared);
+size_t row_bytes_avx2(const Bconv2d *conv);
+void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row);
+size_t block_bytes_avx2(const Bconv2d *conv);
 void prepare_block_avx2(const Bconv2d *conv, const Block *block);
 void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 

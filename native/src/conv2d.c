@@ -10,7 +10,7 @@
 #include "winograd.h"
 
 /* Of packed weights: with no more, they stay in the second cache while blocks of pixels go by. */
-enum { SMALL_WEIGHT = 1 << 18, BLOCK_ROWS = 16 * TILE_ROWS };
+enum { SMALL_WEIGHT = 1 << 18, BLOCK_ROWS = 16 * TILE_ROWS, MAX_PARTS_OF_IMAGE = 16 };
 
 typedef struct {
     Step step;
@@ -22,7 +22,10 @@ typedef struct {
     ptrdiff_t *offsets;
     float *weight; /* [group][outputs / TILE_COLUMNS][run][place][TILE_COLUMNS], the last columns 0 */
     size_t column_weights, group_weights; /* numbers of one column of tiles, of one group */
+    size_t blocks, block_pixels, columns; /* of the image; of the outputs of a group */
+    bool by_columns;                      /* units go through the image first, then through columns */
     Winograd *winograd;                   /* null: images always go the plain way */
+    size_t looked_bytes;                  /* of scratch before the padded image: see look_at_parts */
 } ConvStep;
 
 /* Pixels from `first` to `end` with one column of weights: tiles of a block, then what becomes of them. */
@@ -55,36 +58,63 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
     }
 }
 
-static void run_conv2d(const Step *step, const Run *run) {
+/* One column of outputs for a block of pixels. Large weights are read once, from end to end; small ones again for each
+   block. */
+static void run_unit(const ConvStep *it, const Run *run, const float *image, size_t unit, Pixels *pixels) {
+    const size_t all = (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1], of_group = it->blocks * it->columns;
+    const size_t group = unit / of_group, within = unit % of_group;
+    const size_t block = it->by_columns ? within % it->blocks : within / it->columns;
+    const size_t column = it->by_columns ? within / it->blocks : within % it->columns;
+    const size_t first = block * it->block_pixels;
+    const int32_t group_outputs = it->shape.outputs / it->shape.window.groups, n = (int32_t)column * TILE_COLUMNS;
+    pixels->first_channel = (int32_t)group * group_outputs + n;
+    pixels->channels = group_outputs - n < TILE_COLUMNS ? group_outputs - n : TILE_COLUMNS;
+    run_tiles(it, run->net->kernels, image + group * (size_t)(it->shape.channels / it->shape.window.groups),
+              it->weight + group * it->group_weights + column * it->column_weights, first,
+              all - first < it->block_pixels ? all : first + it->block_pixels, pixels);
+}
+
+/* Winograd's way is for tame images. Phase 0: parts of the image are looked at, and leave a byte each. */
+static void look_at_parts(const Step *step, const Run *run, size_t first, size_t end) {
     const ConvStep *it = (const ConvStep *)step;
     const float *image = numbers(run, it->shape.input);
-    if (it->winograd &&
-        is_tame(image, (size_t)it->shape.height * (size_t)it->shape.width * (size_t)it->shape.channels)) {
-        run_winograd(it->winograd, run, &it->output);
-        return;
+    const size_t all = (size_t)it->shape.height * (size_t)it->shape.width * (size_t)it->shape.channels;
+    for (size_t part = first; part < end; part++) {
+        const size_t from = all * part / MAX_PARTS_OF_IMAGE, to = all * (part + 1) / MAX_PARTS_OF_IMAGE;
+        run->common[part] = !is_tame(image + from, to - from);
     }
-    if (it->pads) {
-        pad_with_zeros(image, it->shape.height, it->shape.width, (size_t)it->shape.channels * sizeof *image,
-                       &it->shape.window, it->padded, run->scratch);
-        image = (const float *)run->scratch;
-    }
-    const size_t all = (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1];
-    const int32_t group_outputs = it->shape.outputs / it->shape.window.groups,
-                  planes = it->shape.channels / it->shape.window.groups;
-    /* Large weights are read once, from end to end; small ones again for each block of pixels. */
-    const size_t block = it->group_weights * sizeof(float) > SMALL_WEIGHT ? all : BLOCK_ROWS;
+}
+
+static bool goes_by_winograd(const ConvStep *it, const Run *run) {
+    if (!it->winograd) return false;
+    bool is_wild = false;
+    for (size_t part = 0; part < MAX_PARTS_OF_IMAGE; part++) is_wild |= run->common[part];
+    return !is_wild;
+}
+
+/* Phase 1: rows of the padded image. */
+static void pad_rows(const Step *step, const Run *run, size_t first, size_t end) {
+    const ConvStep *it = (const ConvStep *)step;
+    if (goes_by_winograd(it, run)) return;
+    pad_with_zeros(numbers(run, it->shape.input), it->shape.height, it->shape.width,
+                   (size_t)it->shape.channels * sizeof(float), &it->shape.window, it->padded, (int32_t)first,
+                   (int32_t)end, run->common + it->looked_bytes);
+}
+
+/* Phase 2: blocks of rows of tiles. */
+static void run_tame(const Step *step, const Run *run, size_t first, size_t end) {
+    const ConvStep *it = (const ConvStep *)step;
+    if (goes_by_winograd(it, run)) run_winograd(it->winograd, run, &it->output, first, end);
+}
+
+/* Phase 3: columns of outputs of blocks of pixels. */
+static void run_units(const Step *step, const Run *run, size_t first, size_t end) {
+    const ConvStep *it = (const ConvStep *)step;
+    if (goes_by_winograd(it, run)) return;
+    const float *image = it->pads ? (const float *)(run->common + it->looked_bytes) : numbers(run, it->shape.input);
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
-    for (int32_t group = 0; group < it->shape.window.groups; group++)
-        for (size_t first = 0; first < all; first += block) {
-            const size_t end = all - first < block ? all : first + block;
-            const float *weight = it->weight + (size_t)group * it->group_weights;
-            for (int32_t n = 0; n < group_outputs; n += TILE_COLUMNS, weight += it->column_weights) {
-                pixels.first_channel = group * group_outputs + n;
-                pixels.channels = group_outputs - n < TILE_COLUMNS ? group_outputs - n : TILE_COLUMNS;
-                run_tiles(it, run->net->kernels, image + group * planes, weight, first, end, &pixels);
-            }
-        }
+    for (size_t unit = first; unit < end; unit++) run_unit(it, run, image, unit, &pixels);
 }
 
 static void pack_weight(const ConvStep *it, const float *weight) {
@@ -122,24 +152,40 @@ static onebit_status fill_step(onebit_net *net, ConvStep *it, const float *weigh
     return ONEBIT_OK;
 }
 
+/* Which part of the work is done when, and in what memory. */
+static void plan(ConvStep *it) {
+    const size_t all = (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1],
+                 groups = (size_t)it->shape.window.groups;
+    const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->shape.channels;
+    it->by_columns = it->group_weights * sizeof(float) > SMALL_WEIGHT;
+    it->columns = it->group_weights / it->column_weights;
+    it->block_pixels = it->by_columns ? all : BLOCK_ROWS;
+    it->blocks = (all + it->block_pixels - 1) / it->block_pixels;
+    if (it->winograd) {
+        it->looked_bytes = round_up(MAX_PARTS_OF_IMAGE, 64);
+        it->step.own_bytes = winograd_scratch(it->winograd);
+        it->step.phases[0] = (Phase){look_at_parts, MAX_PARTS_OF_IMAGE};
+        it->step.phases[2] = (Phase){run_tame, winograd_blocks(it->winograd)};
+    }
+    if (it->pads) it->step.phases[1] = (Phase){pad_rows, (size_t)it->padded.height};
+    it->step.phases[3] = (Phase){run_units, it->blocks * it->columns * groups};
+    it->step.common_bytes = it->looked_bytes + (it->pads ? padded_numbers * sizeof(float) : 0);
+}
+
 onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const float *weight) {
     const Value *image = &net->values[wanted->input];
     const onebit_window *window = wanted->window;
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (ConvStep){.step = {.run = run_conv2d},
-                     .shape = shape_of(wanted, image),
+    *it = (ConvStep){.shape = shape_of(wanted, image),
                      .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
     it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
-    const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->shape.channels;
-    it->step.scratch_bytes = it->pads ? padded_numbers * sizeof(float) : 0;
     const bool is_whole = image->kind == ONEBIT_LEVELS;
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
     if (!status) status = fill_step(net, it, weight);
     if (!status && image->kind == ONEBIT_FLOAT && !wanted->keeps_zeros)
         it->winograd = new_winograd(net, &it->shape, weight);
-    if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
-        it->step.scratch_bytes = winograd_scratch(it->winograd);
+    if (!status) plan(it);
     const char *kernel = it->winograd ? "Winograd or floats" : is_whole ? "levels as floats" : "floats";
     return status ? status : add_step(net, &it->step, kernel, IN_TABLE);
 }

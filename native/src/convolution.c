@@ -23,12 +23,12 @@ onebit_status check_convolution(onebit_net *net, Convolution *convolution, const
 }
 
 void pad_with_zeros(const void *image, int32_t height, int32_t width, size_t pixel_bytes, const onebit_window *window,
-                    PaddedSize size, void *padded) {
+                    PaddedSize size, int32_t first, int32_t end, void *padded) {
     const int32_t top = window->padding[0], left = window->padding[2] < size.width ? window->padding[2] : size.width;
     const int32_t columns = size.width - left < width ? size.width - left : width;
     const size_t row_bytes = (size_t)size.width * pixel_bytes, before = (size_t)left * pixel_bytes;
     const size_t copied = (size_t)columns * pixel_bytes;
-    for (int32_t y = 0; y < size.height; y++) {
+    for (int32_t y = first; y < end; y++) {
         char *row = (char *)padded + (size_t)y * row_bytes;
         if (y < top || y - top >= height) {
             memset(row, 0, row_bytes);

@@ -60,7 +60,8 @@ static inline PaddedSize reach_of(const onebit_window *window, const int32_t siz
                         (sizes[1] - 1) * window->stride[1] + window->dilation[1] * (window->kernel[1] - 1) + 1};
 }
 
-/* Copies an image of pixels of `pixel_bytes` into its padded place; bytes around it are 0. */
+/* Copies an image of pixels of `pixel_bytes` into its padded place; bytes around it are 0. Makes rows from `first` to before
+   `end` of the padded image. */
 void pad_with_zeros(const void *image, int32_t height, int32_t width, size_t pixel_bytes, const onebit_window *window,
-                    PaddedSize size, void *padded);
+                    PaddedSize size, int32_t first, int32_t end, void *padded);
 #endif

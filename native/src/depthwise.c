@@ -34,17 +34,18 @@ static void sum_window(const DepthwiseStep *it, const Kernels *kernels, const fl
     }
 }
 
-static void run_depthwise(const Step *step, const Run *run) {
+/* Units: rows of windows. */
+static void run_depthwise(const Step *step, const Run *run, size_t first, size_t end) {
     const DepthwiseStep *it = (const DepthwiseStep *)step;
     const float *image = numbers(run, it->shape.input);
-    float *sums = (float *)run->scratch; /* of a row of windows */
-    const size_t channels = (size_t)it->shape.channels;
-    Pixels pixels = {
-        .floats = sums, .stride = channels, .count = (size_t)it->shape.sizes[1], .channels = it->shape.channels};
+    float *sums = (float *)run->own; /* of a row */
+    const size_t channels = (size_t)it->shape.channels, width = (size_t)it->shape.sizes[1];
+    Pixels pixels = {.floats = sums, .stride = channels, .count = width, .channels = it->shape.channels};
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->shape.sizes[0]; row++, pixels.first += pixels.count) {
-        for (int32_t column = 0; column < it->shape.sizes[1]; column++)
-            sum_window(it, run->net->kernels, image, row, column, sums + (size_t)column * channels);
+    for (size_t row = first; row < end; row++) {
+        for (size_t column = 0; column < width; column++)
+            sum_window(it, run->net->kernels, image, (int32_t)row, (int32_t)column, sums + column * channels);
+        pixels.first = row * width;
         run->net->kernels->finish(&it->output, &pixels);
     }
 }
@@ -55,10 +56,10 @@ onebit_status add_depthwise(onebit_net *net, const Convolution *wanted, const fl
     const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (DepthwiseStep){
-        .step = {.run = run_depthwise, .scratch_bytes = (size_t)wanted->sizes[1] * channels * sizeof(float)},
-        .shape = shape_of(wanted, image),
-        .weight = net_alloc(net, taps * channels * sizeof(float))};
+    *it = (DepthwiseStep){.step = {.phases = {{run_depthwise, (size_t)wanted->sizes[0]}},
+                                   .own_bytes = (size_t)wanted->sizes[1] * channels * sizeof(float)},
+                          .shape = shape_of(wanted, image),
+                          .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];

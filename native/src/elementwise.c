@@ -6,8 +6,6 @@
 
 static const char NUMBER_BY_NUMBER[] = "number by number";
 
-static size_t count_of(const Value *v) { return pixels_of(v) * (size_t)v->channels; }
-
 /* Values of one shape to read and to write; false if they are not. */
 static bool check_pair(onebit_net *net, int32_t input, int in_kinds, int32_t output, int out_kinds) {
     const Value *in = readable(net, input, in_kinds), *out = in ? writable(net, output, out_kinds) : NULL;
@@ -25,25 +23,27 @@ typedef struct {
     Output output;
 } PointwiseStep;
 
-static void run_pointwise(const Step *step, const Run *run) {
+/* Units of all steps here: pixels. */
+static void run_pointwise(const Step *step, const Run *run, size_t first, size_t end) {
     const PointwiseStep *it = (const PointwiseStep *)step;
     const Value *in = &run->net->values[it->input];
+    const size_t channels = (size_t)in->channels;
     const void *from = numbers(run, it->input);
-    Pixels pixels = {.stride = (size_t)in->channels, .count = pixels_of(in), .channels = in->channels};
+    Pixels pixels = {.stride = channels, .first = first, .count = end - first, .channels = in->channels};
     aim(&it->output, run, &pixels);
     if (in->kind != ONEBIT_BITS) {
         if (in->kind == ONEBIT_SUMS)
-            pixels.sums = from;
+            pixels.sums = (const int32_t *)from + first * channels;
         else
-            pixels.floats = from;
+            pixels.floats = (const float *)from + first * channels;
         run->net->kernels->finish(&it->output, &pixels);
         return;
     }
-    float *row = (float *)run->scratch; /* bits become numbers pixel by pixel */
+    float *row = (float *)run->own; /* bits become numbers pixel by pixel */
     pixels.floats = row;
     pixels.count = 1;
-    const uint64_t *bits = from;
-    for (size_t pixel = 0; pixel < pixels_of(in); pixel++, pixels.first++, bits += words_of(in->channels)) {
+    for (; pixels.first < end; pixels.first++) {
+        const uint64_t *bits = (const uint64_t *)from + pixels.first * words_of(in->channels);
         for (int32_t c = 0; c < in->channels; c++) row[c] = bits[c / 64] >> c % 64 & 1 ? 1.f : -1.f;
         run->net->kernels->finish(&it->output, &pixels);
     }
@@ -54,10 +54,10 @@ onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_
     if (!in) return ONEBIT_INVALID;
     PointwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (PointwiseStep){.step = {.run = run_pointwise}, .input = input};
+    *it = (PointwiseStep){.step = {.phases = {{run_pointwise, pixels_of(in)}}}, .input = input};
     const int32_t sizes[2] = {in->height, in->width};
     const int32_t channels = in->channels;
-    if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
+    if (in->kind == ONEBIT_BITS) it->step.own_bytes = (size_t)channels * sizeof(float);
     const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
     const bool is_in_table = in->kind != ONEBIT_BITS && channels >= net->kernels->least_finished;
     return status ? status : add_step(net, &it->step, "output stage", is_in_table ? IN_TABLE : IN_PLAIN_C);
@@ -71,24 +71,25 @@ typedef struct {
     onebit_binary binary;
 } BinaryStep;
 
-static void run_binary(const Step *step, const Run *run) {
+static void run_binary(const Step *step, const Run *run, size_t first, size_t end) {
     const BinaryStep *it = (const BinaryStep *)step;
     const Value *a = &run->net->values[it->left], *b = &run->net->values[it->right],
                 *out = &run->net->values[it->output];
     const float *left = numbers(run, it->left), *right = numbers(run, it->right);
-    float *made = numbers(run, it->output);
+    const size_t channels = (size_t)out->channels, width = (size_t)out->width;
+    float *made = (float *)numbers(run, it->output) + first * channels;
     /* A side of 1 is repeated: its stride is 0. */
 #define STRIDES(v) \
     {v->height > 1 ? (size_t)(v->width * v->channels) : 0, v->width > 1 ? (size_t)v->channels : 0, v->channels > 1}
     const size_t a_by[3] = STRIDES(a), b_by[3] = STRIDES(b);
-    for (size_t y = 0; y < (size_t)out->height; y++)
-        for (size_t x = 0; x < (size_t)out->width; x++) {
-            const float *l = left + y * a_by[0] + x * a_by[1], *r = right + y * b_by[0] + x * b_by[1];
-            for (size_t c = 0; c < (size_t)out->channels; c++, made++) {
-                const float u = l[c * a_by[2]], v = r[c * b_by[2]];
-                *made = it->binary == ONEBIT_ADD ? u + v : u * v;
-            }
+    for (size_t pixel = first; pixel < end; pixel++) {
+        const size_t y = pixel / width, x = pixel % width;
+        const float *l = left + y * a_by[0] + x * a_by[1], *r = right + y * b_by[0] + x * b_by[1];
+        for (size_t c = 0; c < channels; c++, made++) {
+            const float u = l[c * a_by[2]], v = r[c * b_by[2]];
+            *made = it->binary == ONEBIT_ADD ? u + v : u * v;
         }
+    }
 }
 
 static bool meets(int32_t a, int32_t b, int32_t made) {
@@ -104,7 +105,11 @@ onebit_status onebit_add_binary(onebit_net *net, int32_t left, int32_t right, in
         return invalid(net, "values %d and %d don't make value %d", left, right, output);
     BinaryStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (BinaryStep){.step = {.run = run_binary}, .left = left, .right = right, .output = output, .binary = binary};
+    *it = (BinaryStep){.step = {.phases = {{run_binary, pixels_of(out)}}},
+                       .left = left,
+                       .right = right,
+                       .output = output,
+                       .binary = binary};
     return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 
@@ -145,16 +150,15 @@ static void softmax(const float *x, float *y, size_t channels) {
     for (size_t c = 0; c < channels; c++) y[c] /= sum;
 }
 
-static void run_unary(const Step *step, const Run *run) {
+static void run_unary(const Step *step, const Run *run, size_t first, size_t end) {
     const UnaryStep *it = (const UnaryStep *)step;
-    const Value *in = &run->net->values[it->input];
     const float *x = numbers(run, it->input);
     float *y = numbers(run, it->output);
-    const size_t channels = (size_t)in->channels, count = count_of(in);
+    const size_t channels = (size_t)run->net->values[it->input].channels;
     if (it->unary == ONEBIT_SOFTMAX)
-        for (size_t i = 0; i < count; i += channels) softmax(x + i, y + i, channels);
+        for (size_t i = first; i < end; i++) softmax(x + i * channels, y + i * channels, channels);
     else
-        for (size_t i = 0; i < count; i++) y[i] = unary_of(it->unary, x[i]);
+        for (size_t i = first * channels; i < end * channels; i++) y[i] = unary_of(it->unary, x[i]);
 }
 
 onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, onebit_unary unary) {
@@ -162,7 +166,10 @@ onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, o
     if (!check_pair(net, input, FLOATS, output, FLOATS)) return ONEBIT_INVALID;
     UnaryStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (UnaryStep){.step = {.run = run_unary}, .input = input, .output = output, .unary = unary};
+    *it = (UnaryStep){.step = {.phases = {{run_unary, pixels_of(&net->values[input])}}},
+                      .input = input,
+                      .output = output,
+                      .unary = unary};
     return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 
@@ -174,12 +181,12 @@ typedef struct {
     float per_unit, low, high;
 } QuantizeStep;
 
-static void run_quantize(const Step *step, const Run *run) {
+static void run_quantize(const Step *step, const Run *run, size_t first, size_t end) {
     const QuantizeStep *it = (const QuantizeStep *)step;
     const float *x = numbers(run, it->input);
     float *y = numbers(run, it->output);
-    const size_t count = count_of(&run->net->values[it->input]);
-    for (size_t i = 0; i < count; i++) {
+    const size_t channels = (size_t)run->net->values[it->input].channels;
+    for (size_t i = first * channels; i < end * channels; i++) {
         const float v = x[i] * it->per_unit;
         const float clipped = v < it->low ? it->low : v > it->high ? it->high : v;
         y[i] = v != v ? 0 : nearbyintf(clipped); /* halves to the even number */
@@ -193,7 +200,7 @@ onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output
     if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
     QuantizeStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (QuantizeStep){.step = {.run = run_quantize},
+    *it = (QuantizeStep){.step = {.phases = {{run_quantize, pixels_of(&net->values[input])}}},
                          .input = input,
                          .output = output,
                          .per_unit = per_unit,
@@ -211,15 +218,15 @@ typedef struct {
     uint8_t *at_most;
 } ThresholdStep;
 
-static void run_threshold(const Step *step, const Run *run) {
+static void run_threshold(const Step *step, const Run *run, size_t first, size_t end) {
     const ThresholdStep *it = (const ThresholdStep *)step;
-    const Value *in = &run->net->values[it->input];
-    const int32_t *sums = numbers(run, it->input);
-    uint64_t *bits = numbers(run, it->output);
-    const size_t words = words_of(in->channels);
-    for (size_t pixel = 0; pixel < pixels_of(in); pixel++, sums += in->channels, bits += words) {
+    const int32_t channels = run->net->values[it->input].channels;
+    const size_t words = words_of(channels);
+    const int32_t *sums = (const int32_t *)numbers(run, it->input) + first * (size_t)channels;
+    uint64_t *bits = (uint64_t *)numbers(run, it->output) + first * words;
+    for (size_t pixel = first; pixel < end; pixel++, sums += channels, bits += words) {
         memset(bits, 0, words * sizeof *bits);
-        for (int32_t c = 0; c < in->channels; c++) {
+        for (int32_t c = 0; c < channels; c++) {
             const bool is_one = it->at_most[c] ? sums[c] <= it->thresholds[c] : sums[c] >= it->thresholds[c];
             bits[c / 64] |= (uint64_t)is_one << c % 64;
         }
@@ -232,7 +239,7 @@ onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t outpu
     if (channels != (size_t)net->values[input].channels) return invalid(net, "there are %zu thresholds", channels);
     ThresholdStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (ThresholdStep){.step = {.run = run_threshold},
+    *it = (ThresholdStep){.step = {.phases = {{run_threshold, pixels_of(&net->values[input])}}},
                           .input = input,
                           .output = output,
                           .thresholds = net_alloc(net, channels * sizeof *thresholds),

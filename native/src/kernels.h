@@ -25,7 +25,10 @@ struct Kernels {
     size_t (*packed_bytes)(const Bconv2d *conv);
     void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
     size_t (*prepared_bytes)(const Bconv2d *conv);
-    void (*prepare)(const Bconv2d *conv, const uint64_t *bits, void *prepared);
+    size_t (*row_bytes)(const Bconv2d *conv); /* of scratch while rows are prepared */
+    /* Rows from `first` to before `end` of the padded image. */
+    void (*prepare)(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row);
+    size_t (*block_bytes)(const Bconv2d *conv); /* 0: blocks are read in the prepared image */
     void (*prepare_block)(const Bconv2d *conv, const Block *block);
     void (*count)(const Bconv2d *conv, const Block *block, uint16_t *counts); /* [pixel][width] */
 

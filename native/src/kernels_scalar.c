@@ -14,11 +14,6 @@ static int count_ones(uint64_t word) {
 
 static int32_t block_width(int32_t channels) { return channels < 64 ? channels : 64; }
 
-static size_t common_bytes(const Bconv2d *conv) {
-    (void)conv;
-    return 0;
-}
-
 static void put_common(const Bconv2d *conv, void *common) { (void)conv, (void)common; }
 
 /* Packed: [output][tap][word]. */
@@ -41,9 +36,15 @@ static size_t prepared_bytes(const Bconv2d *conv) {
     return (size_t)conv->padded.height * (size_t)conv->padded.width * words_of(conv->planes) * sizeof(uint64_t);
 }
 
-static void prepare(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
+static size_t no_bytes(const Bconv2d *conv) {
+    (void)conv;
+    return 0;
+}
+
+static void prepare(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row) {
+    (void)row;
     pad_with_zeros(bits, conv->height, conv->width, words_of(conv->planes) * sizeof *bits, &conv->window, conv->padded,
-                   prepared);
+                   first, end, prepared);
 }
 
 static void prepare_block(const Bconv2d *conv, const Block *block) {
@@ -123,12 +124,14 @@ static void multiply_add(const float *x, const float *w, float *y, size_t count)
 const Kernels kernels_scalar = {
     .name = "scalar",
     .block_width = block_width,
-    .common_bytes = common_bytes,
+    .common_bytes = no_bytes,
     .put_common = put_common,
     .packed_bytes = packed_bytes,
     .pack = pack,
     .prepared_bytes = prepared_bytes,
+    .row_bytes = no_bytes,
     .prepare = prepare,
+    .block_bytes = no_bytes,
     .prepare_block = prepare_block,
     .count = count,
     .multiply = multiply,

@@ -31,23 +31,23 @@ static void copy_bits(const uint64_t *from, int32_t first, uint64_t *to, int32_t
     }
 }
 
-static void run_copy(const Step *step, const Run *run) {
+/* Units: pixels. */
+static void run_copy(const Step *step, const Run *run, size_t first, size_t end) {
     const MovementStep *it = (const MovementStep *)step;
     const Value *in = &run->net->values[it->input], *out = &run->net->values[it->output];
-    const size_t n_pixels = pixels_of(in);
     if (in->kind == ONEBIT_BITS) {
-        const uint64_t *from = numbers(run, it->input);
-        uint64_t *to = numbers(run, it->output);
-        const size_t words = words_of(out->channels);
-        for (size_t pixel = 0; pixel < n_pixels; pixel++, from += words_of(in->channels), to += words) {
+        const size_t words_in = words_of(in->channels), words = words_of(out->channels);
+        const uint64_t *from = (const uint64_t *)numbers(run, it->input) + first * words_in;
+        uint64_t *to = (uint64_t *)numbers(run, it->output) + first * words;
+        for (size_t pixel = first; pixel < end; pixel++, from += words_in, to += words) {
             if (it->to == 0) memset(to, 0, words * sizeof *to); /* the first of several copies */
             copy_bits(from, it->from, to, it->to, it->channels);
         }
         return;
     }
-    const float *from = (const float *)numbers(run, it->input) + it->from;
-    float *to = (float *)numbers(run, it->output) + it->to;
-    for (size_t pixel = 0; pixel < n_pixels; pixel++, from += in->channels, to += out->channels)
+    const float *from = (const float *)numbers(run, it->input) + first * (size_t)in->channels + it->from;
+    float *to = (float *)numbers(run, it->output) + first * (size_t)out->channels + it->to;
+    for (size_t pixel = first; pixel < end; pixel++, from += in->channels, to += out->channels)
         memcpy(to, from, (size_t)it->channels * sizeof *to);
 }
 
@@ -60,10 +60,12 @@ onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int3
         channels > in->channels || from > in->channels - channels || channels > out->channels ||
         to > out->channels - channels)
         return invalid(net, "%d channels can't be copied from %d to %d", channels, from, to);
-    return add_movement(
-        net,
-        (MovementStep){
-            .step = {.run = run_copy}, .input = input, .output = output, .from = from, .to = to, .channels = channels});
+    return add_movement(net, (MovementStep){.step = {.phases = {{run_copy, pixels_of(in)}}},
+                                            .input = input,
+                                            .output = output,
+                                            .from = from,
+                                            .to = to,
+                                            .channels = channels});
 }
 
 /* Rows and columns around an image. */
@@ -79,13 +81,14 @@ static int32_t source_of(onebit_padding mode, int32_t place, int32_t side) {
     }
 }
 
-static void run_pad(const Step *step, const Run *run) {
+/* Units: rows that are made. */
+static void run_pad(const Step *step, const Run *run, size_t first, size_t end) {
     const MovementStep *it = (const MovementStep *)step;
     const Value *in = &run->net->values[it->input], *out = &run->net->values[it->output];
     const size_t bytes = in->bytes / pixels_of(in);
     const char *from = numbers(run, it->input);
-    char *to = numbers(run, it->output);
-    for (int32_t row = 0; row < out->height; row++)
+    char *to = (char *)numbers(run, it->output) + first * (size_t)out->width * bytes;
+    for (int32_t row = (int32_t)first; row < (int32_t)end; row++)
         for (int32_t column = 0; column < out->width; column++, to += bytes) {
             const int32_t y = source_of(it->mode, row - it->padding[0], in->height);
             const int32_t x = source_of(it->mode, column - it->padding[2], in->width);
@@ -111,14 +114,16 @@ onebit_status onebit_add_pad(onebit_net *net, int32_t input, int32_t output, con
     if (out->channels != in->channels || out->height != in->height + padding[0] + padding[1] ||
         out->width != in->width + padding[2] + padding[3])
         return invalid(net, "a pad makes another shape");
-    MovementStep wanted = {.step = {.run = run_pad}, .input = input, .output = output, .mode = mode};
+    MovementStep wanted = {
+        .step = {.phases = {{run_pad, (size_t)out->height}}}, .input = input, .output = output, .mode = mode};
     memcpy(wanted.padding, padding, sizeof wanted.padding);
     return add_movement(net, wanted);
 }
 
 /* Other shapes. */
 
-static void run_reshape(const Step *step, const Run *run) {
+static void run_reshape(const Step *step, const Run *run, size_t first, size_t end) {
+    (void)first, (void)end; /* one unit */
     const MovementStep *it = (const MovementStep *)step;
     const Value *in = &run->net->values[it->input], *out = &run->net->values[it->output];
     const size_t in_pixels = pixels_of(in), out_pixels = pixels_of(out);
@@ -136,5 +141,5 @@ onebit_status onebit_add_reshape(onebit_net *net, int32_t input, int32_t output)
     const Value *in = readable(net, input, FLOATS), *out = in ? writable(net, output, FLOATS) : NULL;
     if (!out) return ONEBIT_INVALID;
     if (in->bytes != out->bytes) return invalid(net, "a reshape of %zu bytes to %zu", in->bytes, out->bytes);
-    return add_movement(net, (MovementStep){.step = {.run = run_reshape}, .input = input, .output = output});
+    return add_movement(net, (MovementStep){.step = {.phases = {{run_reshape, 1}}}, .input = input, .output = output});
 }

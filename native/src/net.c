@@ -129,7 +129,10 @@ onebit_status add_step(onebit_net *net, Step *step, const char *kernel, Loop loo
     step->isa = loop == IN_TABLE ? net->kernels->name : kernels_scalar.name;
     net->steps[net->n_steps++] = step;
     for (; net->n_made; net->n_made--) net->values[net->made[net->n_made - 1]].is_written = true;
-    if (step->scratch_bytes > net->scratch_bytes) net->scratch_bytes = step->scratch_bytes;
+    /* In whole cache lines, so that threads do not write to one line. */
+    const size_t common = round_up(step->common_bytes, ALIGNMENT), own = round_up(step->own_bytes, ALIGNMENT);
+    if (common > net->common_bytes) net->common_bytes = common;
+    if (own > net->own_bytes) net->own_bytes = own;
     return ONEBIT_OK;
 }
 
@@ -157,8 +160,9 @@ onebit_status onebit_net_finish(onebit_net *net, int32_t output) {
     return ONEBIT_OK;
 }
 
-size_t onebit_workspace_bytes(const onebit_net *net) {
-    return round_up(net->value_bytes, ALIGNMENT) + net->scratch_bytes;
+size_t onebit_workspace_bytes(const onebit_net *net, int32_t threads) {
+    const size_t own = net->own_bytes * (size_t)(threads < 1 ? 1 : threads);
+    return round_up(net->value_bytes, ALIGNMENT) + net->common_bytes + own;
 }
 
 size_t onebit_steps(const onebit_net *net) { return net->n_steps; }

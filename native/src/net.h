@@ -23,10 +23,19 @@ typedef struct Step Step;
 typedef struct Run Run;
 typedef struct Kernels Kernels;
 
+/* A part of a step: units of work that do not depend on each other, so that threads may share them. `run` does those from
+   `first` to before `end`. All that a phase makes is there when the next one begins. */
+typedef struct {
+    void (*run)(const Step *, const Run *, size_t first, size_t end);
+    size_t units;
+} Phase;
+
+enum { MAX_PHASES = 4 };
+
 /* The head of every kind of step. `kernel` and `isa`: see onebit_step_kernel; `add_step` fills them in. */
 struct Step {
-    void (*run)(const Step *, const Run *);
-    size_t scratch_bytes;
+    Phase phases[MAX_PHASES];       /* those without units are left out */
+    size_t common_bytes, own_bytes; /* of scratch: for all threads together; for each by itself */
     const char *kernel, *isa;
 };
 
@@ -36,7 +45,7 @@ struct onebit_net {
     Step **steps;
     size_t n_values, n_steps, values_room, steps_room;
     struct Allocation *allocations;
-    size_t weight_bytes, value_bytes, scratch_bytes;
+    size_t weight_bytes, value_bytes, common_bytes, own_bytes;
     int32_t output;
     bool is_finished;
     int32_t made[2]; /* values that the step which is being added makes */
@@ -44,11 +53,11 @@ struct onebit_net {
     char error[200];
 };
 
-/* One image on its way through the net. */
+/* One image on its way through the net, as one of the threads sees it that share its steps. */
 struct Run {
     const onebit_net *net;
     char *values;       /* the workspace */
-    char *scratch;      /* of the step that runs */
+    char *common, *own; /* scratch of the step that runs: of all threads, and of this one */
     const float *input; /* not null: the input's numbers are here, not in the workspace */
     float *output;      /* not null: so are the output's */
 };

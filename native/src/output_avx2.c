@@ -91,19 +91,19 @@ INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, 
     }
 }
 
-/* What is left of the last word of bits is 0: the block in which that word begins sees to it. */
-static void clear_last_words(const Output *output, const Pixels *pixels) {
-    const size_t words = words_of(output->channels), first = (words - 1) * 64;
-    if (first < (size_t)pixels->first_channel || first >= (size_t)(pixels->first_channel + pixels->channels)) return;
-    uint8_t *word = pixels->bits + ((pixels->first + 1) * words - 1) * 8;
-    for (size_t row = 0; row < pixels->count; row++, word += words * 8) memset(word, 0, 8);
+/* What is left of the last word of bits is 0: the block with the last channels sees to it, and to no byte of others. */
+static void clear_what_is_left(const Output *output, const Pixels *pixels) {
+    if (pixels->first_channel + pixels->channels < output->channels) return;
+    const size_t all = words_of(output->channels) * 8, used = ((size_t)output->channels + 7) / 8;
+    uint8_t *left = pixels->bits + pixels->first * all + used;
+    for (size_t row = 0; row < pixels->count; row++, left += all) memset(left, 0, all - used);
 }
 
 INLINE void finish(const Output *output, const Pixels *pixels, Source source, unsigned parts) {
     const Output o = *output; /* copies, which no store of a byte can change: the compiler keeps them in registers */
     const Pixels p = *pixels;
     const int32_t whole = p.channels / 8 * 8;
-    if (parts & MAKES_BITS && o.channels % 64) clear_last_words(output, pixels);
+    if (parts & MAKES_BITS && o.channels % 64) clear_what_is_left(output, pixels);
     /* Numbers of a block are few enough for the first cache: what a channel needs is loaded once for all of them. Others come
        from farther away, and are best taken as they lie. */
     const bool is_near = source == COUNTS || p.channels < o.channels;

@@ -52,12 +52,13 @@ static void maximum_of_sums(const Taps *taps, int32_t *made, size_t channels) {
 
 static size_t length_of(Span span) { return (size_t)((span.end - span.first + span.by - 1) / span.by); }
 
-static void run_pool(const Step *step, const Run *run) {
+/* Units: rows of windows. */
+static void run_pool(const Step *step, const Run *run, size_t first, size_t end) {
     const PoolStep *it = (const PoolStep *)step;
     const Kernels *kernels = run->net->kernels;
     const Value *in = &run->net->values[it->input];
     const float *image = numbers(run, it->input);
-    float *row_made = (float *)run->scratch; /* what one row of windows makes */
+    float *row_made = (float *)run->own; /* what one row of windows makes */
     const size_t channels = (size_t)in->channels, row_step = (size_t)in->width * channels;
     Pixels pixels = {.stride = channels, .count = (size_t)it->sizes[1], .channels = in->channels};
     if (in->kind == ONEBIT_SUMS)
@@ -65,7 +66,7 @@ static void run_pool(const Step *step, const Run *run) {
     else
         pixels.floats = row_made;
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->sizes[0]; row++, pixels.first += pixels.count) {
+    for (int32_t row = (int32_t)first; row < (int32_t)end; row++) {
         const Span rows = span_of(it, 0, row, in->height);
         float *made = row_made;
         for (int32_t column = 0; column < it->sizes[1]; column++, made += channels) {
@@ -80,6 +81,7 @@ static void run_pool(const Step *step, const Run *run) {
             else
                 kernels->maximum(&taps, made, channels);
         }
+        pixels.first = (size_t)row * pixels.count;
         kernels->finish(&it->output, &pixels);
     }
 }
@@ -101,7 +103,8 @@ static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_out
     PoolStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
-    it->step = (Step){.run = run_pool, .scratch_bytes = (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
+    it->step = (Step){.phases = {{run_pool, (size_t)it->sizes[0]}},
+                      .own_bytes = (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
     const onebit_status status =
         check_output(net, output, in->channels, it->sizes, in->kind == ONEBIT_SUMS, &it->output);
     const bool is_in_table = in->kind == ONEBIT_FLOAT && in->channels >= net->kernels->least_pooled;

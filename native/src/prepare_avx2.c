@@ -70,11 +70,14 @@ static size_t row_places(const Bconv2d *conv, const Runs *runs) {
 
 /* Places of the padded image: of each pixel and the one that is a stride to its right. */
 static size_t image_places(const Bconv2d *conv, const Runs *runs) {
-    return runs->gathers ? 0 : (size_t)conv->padded.height * row_places(conv, runs) + SLACK;
+    return runs->gathers ? 0 : (size_t)conv->padded.height * row_places(conv, runs);
 }
 
+/* Places of a gathered window, and what its last word may write behind it: other threads gather others. */
+static size_t window_places(const Runs *runs) { return runs->count * runs->nibbles + SLACK; }
+
 static size_t gathered_places(const Bconv2d *conv, const Runs *runs) {
-    return n_gathered(conv, runs) * runs->count * runs->nibbles + SLACK;
+    return n_gathered(conv, runs) * window_places(runs);
 }
 
 static size_t row_nibbles(const Bconv2d *conv, const Runs *runs) {
@@ -83,8 +86,17 @@ static size_t row_nibbles(const Bconv2d *conv, const Runs *runs) {
 
 size_t prepared_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
-    const size_t places = image_places(conv, &runs) + gathered_places(conv, &runs);
-    return places * sizeof(uint16_t) + row_nibbles(conv, &runs);
+    return runs.gathers ? 0 : (image_places(conv, &runs) + gathered_places(conv, &runs)) * sizeof(uint16_t);
+}
+
+size_t row_bytes_avx2(const Bconv2d *conv) {
+    const Runs runs = runs_of(conv);
+    return runs.gathers ? 0 : row_nibbles(conv, &runs);
+}
+
+size_t block_bytes_avx2(const Bconv2d *conv) {
+    const Runs runs = runs_of(conv);
+    return runs.gathers ? gathered_places(conv, &runs) * sizeof(uint16_t) : 0;
 }
 
 static size_t n_offsets(const Bconv2d *conv) {
@@ -106,7 +118,7 @@ void put_common_avx2(const Bconv2d *conv, void *common) {
         for (size_t u = 0; u < runs.count; u++, at++)
             offsets[at] = pair.is_gathered ? gathered + u * runs.nibbles
                                            : (y + u * (size_t)window->dilation[0]) * row + x * runs.pixel_nibbles;
-        if (pair.is_gathered) gathered += runs.count * runs.nibbles;
+        if (pair.is_gathered) gathered += window_places(&runs);
         if (runs.gathers && index % BLOCK_PAIRS == BLOCK_PAIRS - 1)
             gathered = 0; /* the next block's are in the same place */
     }
@@ -142,29 +154,31 @@ static void put_row_nibbles(const Image *image, const Runs *runs, int32_t y, siz
             _mm_storeu_si128((__m128i *)(nibbles + x * n + 16 * i), nibbles_of(*word++));
 }
 
-static void put_image(const Image *image, const Runs *runs, uint8_t *nibbles, uint16_t *places) {
+/* A word's places are written at once: at the end of a row, some of the next row's. So the last ones of a row are written
+   apart, since another thread may have made the next row already. */
+static void put_row(const Image *image, const Runs *runs, int32_t y, uint8_t *nibbles, uint16_t *places) {
     const Bconv2d *conv = image->conv;
     const size_t row = row_places(conv, runs), stride = (size_t)conv->window.stride[1] * runs->pixel_nibbles;
-    for (int32_t y = 0; y < conv->padded.height; y++, places += row) {
-        put_row_nibbles(image, runs, y, (size_t)(conv->padded.width + conv->window.stride[1]), nibbles);
-        for (size_t i = 0; i < row; i += 16) {
-            const __m128i first = _mm_loadu_si128((const __m128i *)(nibbles + i));
-            const __m128i second = _mm_loadu_si128((const __m128i *)(nibbles + i + stride));
-            put_pairs(first, second, places + i);
-        }
+    put_row_nibbles(image, runs, y, (size_t)(conv->padded.width + conv->window.stride[1]), nibbles);
+    for (size_t i = 0; i < row; i += 16) {
+        uint16_t last[16];
+        const bool is_last = row - i < 16;
+        put_pairs(_mm_loadu_si128((const __m128i *)(nibbles + i)),
+                  _mm_loadu_si128((const __m128i *)(nibbles + i + stride)), is_last ? last : places + i);
+        if (is_last) memcpy(places + i, last, (row - i) * sizeof *places);
     }
 }
 
-void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
+void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row) {
     const Runs runs = runs_of(conv);
-    if (runs.gathers) return;
     const Image image = {conv, bits, words_of(conv->planes)};
     uint16_t *places = prepared, *gathered = places + image_places(conv, &runs);
-    const size_t window_nibbles = runs.count * runs.nibbles;
-    put_image(&image, &runs, (uint8_t *)(gathered + gathered_places(conv, &runs)), places);
-    /* With rows of odd length, pairs that cross from one to the next are at the end of rows 0, 2, 4, ... */
-    for (size_t i = 0; i < n_gathered(conv, &runs); i++)
-        gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_nibbles);
+    const size_t all_gathered = n_gathered(conv, &runs);
+    for (int32_t y = first; y < end; y++) put_row(&image, &runs, y, row, places + (size_t)y * row_places(conv, &runs));
+    /* With output rows of odd length, pairs that cross from one to the next are at the end of rows 0, 2, 4, ...; there are
+       fewer of those than rows of the padded image. */
+    for (size_t i = (size_t)first; i < (size_t)end && i < all_gathered; i++)
+        gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_places(&runs));
 }
 
 void prepare_block_avx2(const Bconv2d *conv, const Block *block) {
@@ -173,5 +187,5 @@ void prepare_block_avx2(const Bconv2d *conv, const Block *block) {
     const Image image = {conv, block->bits, words_of(conv->planes)};
     const size_t first = block->first_pixel / 2, pairs = (block->pixels + 1) / 2;
     for (size_t i = 0; i < pairs; i++)
-        gather(&image, &runs, first + i, (uint16_t *)block->prepared + i * runs.count * runs.nibbles);
+        gather(&image, &runs, first + i, (uint16_t *)block->prepared + i * window_places(&runs));
 }

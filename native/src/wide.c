@@ -46,18 +46,20 @@ static int32_t sum_of_window(const WideStep *it, const void *image, bool is_bits
     return sum;
 }
 
-static void run_wide(const Step *step, const Run *run) {
+/* Units: pixels. */
+static void run_wide(const Step *step, const Run *run, size_t first, size_t end) {
     const WideStep *it = (const WideStep *)step;
     const void *image = numbers(run, it->shape.input);
     const bool is_bits = run->net->values[it->shape.input].kind == ONEBIT_BITS;
-    int32_t *sums = (int32_t *)run->scratch;
+    int32_t *sums = (int32_t *)run->own;
     Pixels pixels = {.sums = sums, .count = 1, .channels = it->shape.outputs};
     aim(&it->output, run, &pixels);
-    for (int32_t row = 0; row < it->shape.sizes[0]; row++)
-        for (int32_t column = 0; column < it->shape.sizes[1]; column++, pixels.first++) {
-            for (int32_t n = 0; n < it->shape.outputs; n++) sums[n] = sum_of_window(it, image, is_bits, n, row, column);
-            run->net->kernels->finish(&it->output, &pixels);
-        }
+    for (pixels.first = first; pixels.first < end; pixels.first++) {
+        const int32_t width = it->shape.sizes[1], row = (int32_t)pixels.first / width,
+                      column = (int32_t)pixels.first % width;
+        for (int32_t n = 0; n < it->shape.outputs; n++) sums[n] = sum_of_window(it, image, is_bits, n, row, column);
+        run->net->kernels->finish(&it->output, &pixels);
+    }
 }
 
 /* Levels whose sums are small: the float kernel is exact, and fast. */
@@ -80,7 +82,8 @@ onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *wanted, const
         return invalid(net, "sums would not fit 32 bits");
     WideStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (WideStep){.step = {.run = run_wide, .scratch_bytes = (size_t)wanted->outputs * sizeof(int32_t)},
+    *it = (WideStep){.step = {.phases = {{run_wide, (size_t)wanted->sizes[0] * (size_t)wanted->sizes[1]}},
+                              .own_bytes = (size_t)wanted->outputs * sizeof(int32_t)},
                      .shape = shape_of(wanted, image),
                      .signs = net_alloc(net, n_signs)};
     if (!it->signs) return no_memory(net);

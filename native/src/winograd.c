@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-enum { FEWEST_TILES = 24 };
+enum { FEWEST_TILES = 24, FEWEST_BLOCKS = 8 /* for threads to share */ };
 static const size_t TILES_BYTES = 600 << 10;       /* of a block: they are read once for every column of weights */
 static const size_t MOST_TILES_BYTES = 2400 << 10; /* of one row of tiles, which is the smallest block */
 static const size_t MOST_WEIGHT = 3 << 20;         /* bytes: with more, reading them takes longer than what they save */
@@ -98,8 +98,8 @@ Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const flo
     const size_t taps_of_all = (size_t)shape->outputs * (size_t)shape->channels * (size_t)shape->window.kernel[0] *
                                (size_t)shape->window.kernel[1];
     if (!pays(&plan, weight_bytes) || !is_tame(weight, taps_of_all)) return NULL;
-    for (plan.strips = 1; plan.strips < plan.down && bytes_of_tiles(&plan, plan.strips + 1) <= TILES_BYTES;)
-        plan.strips++;
+    const size_t most = divided_up(plan.down, FEWEST_BLOCKS);
+    for (plan.strips = 1; plan.strips < most && bytes_of_tiles(&plan, plan.strips + 1) <= TILES_BYTES;) plan.strips++;
     const size_t rows = plan.strips * (size_t)plan.made;
     plan.gathered_columns = plan.across * (size_t)plan.made + (size_t)taps - 1;
     plan.gathered_bytes = round_up((rows + (size_t)taps - 1) * plan.gathered_columns * plan.planes * sizeof(float), 64);
@@ -204,16 +204,18 @@ static void finish_rows(const Winograd *it, const Kernels *kernels, const Strips
     }
 }
 
-void run_winograd(const Winograd *it, const Run *run, const Output *output) {
+size_t winograd_blocks(const Winograd *it) { return divided_up(it->down, it->strips); }
+
+void run_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end) {
     const Kernels *kernels = run->net->kernels;
-    Strips these = {.gathered = (float *)run->scratch};
-    these.transformed = (float *)(run->scratch + it->gathered_bytes);
-    these.made = (float *)(run->scratch + it->gathered_bytes + it->tiles_bytes);
+    Strips these = {.gathered = (float *)run->own};
+    these.transformed = (float *)(run->own + it->gathered_bytes);
+    these.made = (float *)(run->own + it->gathered_bytes + it->tiles_bytes);
     Pixels pixels = {.stride = TILE_COLUMNS, .count = (size_t)it->shape.sizes[1]};
     aim(output, run, &pixels);
-    for (; these.first < it->down; these.first += these.strips) {
-        const size_t left = it->down - these.first;
-        these.strips = left < it->strips ? left : it->strips;
+    for (size_t block = first; block < end; block++) {
+        these.first = block * it->strips;
+        these.strips = it->down - these.first < it->strips ? it->down - these.first : it->strips;
         these.tiles = these.strips * it->across;
         gather(it, numbers(run, it->shape.input), these.first, these.strips, these.gathered);
         transform_tiles(it, kernels, &these);

@@ -17,7 +17,7 @@ typedef struct {
     int32_t stride, taps, made;
     size_t planes;       /* of all phases */
     size_t across, down; /* tiles of an image */
-    size_t strips;       /* rows of tiles that are done at a time */
+    size_t strips;       /* rows of tiles that are done at a time, a block */
     size_t gathered_columns;
     size_t gathered_bytes, tiles_bytes, made_bytes; /* of scratch */
     float *weight; /* [outputs / TILE_COLUMNS][place][plane][TILE_COLUMNS], the last columns 0 */
@@ -31,5 +31,7 @@ size_t winograd_scratch(const Winograd *it);
    that is not finite would be seen in windows that don't hold it. Images with pixels of 512 and more go the plain way: bytes
    as floats still go this way, and what nets make of images is smaller. */
 bool is_tame(const float *numbers, size_t count);
-void run_winograd(const Winograd *it, const Run *run, const Output *output);
+/* Blocks of rows of tiles from `first` to before `end`. */
+size_t winograd_blocks(const Winograd *it);
+void run_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end);
 #endif

@@ -74,17 +74,23 @@ static Area draw_bits(const Bconv2d *conv) {
 
 typedef struct {
     const Kernels *kernels;
-    Area common, packed, prepared, counts;
+    Area common, packed, prepared, row, counts;
 } Side;
 
 static Side new_side(const Kernels *kernels, const Bconv2d *conv, const int8_t *signs, const uint64_t *bits) {
-    Side side = {kernels, new_area(kernels->common_bytes(conv), 8), new_area(kernels->packed_bytes(conv), 64),
-                 new_area(kernels->prepared_bytes(conv), 2),
+    const size_t block_bytes = kernels->block_bytes(conv);
+    Side side = {kernels,
+                 new_area(kernels->common_bytes(conv), 8),
+                 new_area(kernels->packed_bytes(conv), 64),
+                 new_area(block_bytes ? block_bytes : kernels->prepared_bytes(conv), 2),
+                 new_area(kernels->row_bytes(conv), 1),
                  new_area(BLOCK_PIXELS * MAX_BLOCK_WIDTH * sizeof(uint16_t), 64)};
     memset(side.packed.data, 0, kernels->packed_bytes(conv)); /* as net_alloc gives it */
     kernels->put_common(conv, side.common.data);
     kernels->pack(conv, signs, side.packed.data);
-    kernels->prepare(conv, bits, side.prepared.data);
+    if (block_bytes) return side;
+    for (int32_t row = conv->padded.height - 1; row >= 0; row--) /* in any order */
+        kernels->prepare(conv, bits, row, row + 1, side.prepared.data, side.row.data);
     return side;
 }
 
@@ -103,6 +109,7 @@ static void free_side(Side side) {
     free_area(side.common);
     free_area(side.packed);
     free_area(side.prepared);
+    free_area(side.row);
     free_area(side.counts);
 }
 

@@ -39,10 +39,10 @@ class Compiled(NamedTuple):
     native_steps: list[int]
 
 
-def compile_net(model: Model, isa: str) -> Compiled:
+def compile_net(model: Model, isa: str, threads: int = 1) -> Compiled:
     """The net of a model for the native engine."""
     steps = fuse(model)
-    compiling = _Compiling(model, steps, isa)
+    compiling = _Compiling(model, steps, isa, threads)
     return Compiled(compiling.net, steps, compiling.native_steps)
 
 
@@ -59,7 +59,7 @@ def bytes_of(value: Value) -> int:
 
 
 class _Compiling:
-    def __init__(self, model: Model, steps: list[Step], isa: str) -> None:
+    def __init__(self, model: Model, steps: list[Step], isa: str, threads: int) -> None:
         self.values = model.values
         self.zeros_decide = zeros_decide(model.graph.nodes)
         self.net: Net = native().Net(isa)
@@ -70,8 +70,8 @@ class _Compiling:
             value = self.values[name]
             self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
         self.native_steps = [self._add(step) for step in steps]
-        check_memory(self.net.workspace_bytes)
-        self.net.finish(self.number[model.graph.nodes[-1].name])
+        check_memory(self.net.workspace_bytes(threads))
+        self.net.finish(self.number[model.graph.nodes[-1].name], threads)
 
     def _add(self, step: Step) -> int:
         """Add a step to the net, and say how many it is there."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onebit.compiling import compile_net
 from onebit.fusing import Step
 from onebit.modelfile import Model
-from onebit.native import chosen_isa
+from onebit.native import checked_threads, chosen_isa
 from onebit.runnable import Floats, Runnable, checked_input
 
 
@@ -19,11 +19,12 @@ class Engine(Runnable):
 
     engine = "native"
 
-    def __init__(self, model: Model, isa: str = "auto") -> None:
+    def __init__(self, model: Model, isa: str = "auto", threads: int = 1) -> None:
         super().__init__(model)
         self._wanted_isa = isa
         self.isa = chosen_isa(isa)
-        self._net, self._steps, self._native_steps = compile_net(model, self.isa)
+        self.threads = checked_threads(threads)
+        self._net, self._steps, self._native_steps = compile_net(model, self.isa, self.threads)
         self._output_shape = model.values[model.graph.nodes[-1].name].shape
 
     def __call__(self, x: Floats) -> Floats:
@@ -35,7 +36,10 @@ class Engine(Runnable):
         return self._run(x, None)
 
     def step_seconds(self, x: Floats) -> list[float]:
-        """The seconds that each step of `info()["steps"]` takes for all images of this batch together."""
+        """The seconds that each step of `info()["steps"]` takes for all images of this batch together.
+
+        Images go one after another here, each shared by all threads.
+        """
         seconds = np.zeros(self._net.steps)
         self._run(x, seconds)
         parts = np.split(seconds, np.cumsum(self._native_steps)[:-1])
@@ -43,7 +47,7 @@ class Engine(Runnable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that nets can be copied, and sent to other processes: the model goes, and is made ready anew."""
-        return type(self), (self.model, self._wanted_isa)
+        return type(self), (self.model, self._wanted_isa, self.threads)
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images, shape = checked_input(x, self.model), self._output_shape
@@ -65,20 +69,21 @@ class Engine(Runnable):
         kernel, isa       of a step: its inner loop, in words, and the instruction set of that; 'scalar' where the
                           net's has nothing for it
         weight_bytes      of tensors, as the kernels have them
-        workspace_bytes   for the values of one image; a thread that runs at the same time as others has its own
+        workspace_bytes   for the values of one image; of images that run at the same time, each has its own
         """
         firsts = np.cumsum([0, *self._native_steps[:-1]])  # parts of one step are all of one kind
         kernels = [self._net.step_kernel(int(first)) for first in firsts]
         return {
             "engine": self.engine,
             "isa": self.isa,
+            "threads": self.threads,
             "nodes": len(self.model.graph.nodes),
             "steps": [
                 {"name": step.node.name, "operations": operations_of(step), "kernel": kernel, "isa": isa}
                 for step, (kernel, isa) in zip(self._steps, kernels, strict=True)
             ],
             "weight_bytes": self._net.weight_bytes,
-            "workspace_bytes": self._net.workspace_bytes,
+            "workspace_bytes": self._net.workspace_bytes(self.threads),
         }
 
 

@@ -12,15 +12,18 @@ from onebit.reference import Reference
 
 
 @overload
-def load(path: str | Path, *, isa: str = "auto", engine: Literal["native"] = "native") -> Engine: ...
-@overload
-def load(path: str | Path, *, isa: str = "auto", engine: Literal["reference"]) -> Reference: ...
 def load(
-    path: str | Path, *, isa: str = "auto", engine: Literal["native", "reference"] = "native"
+    path: str | Path, *, threads: int = 1, isa: str = "auto", engine: Literal["native"] = "native"
+) -> Engine: ...
+@overload
+def load(path: str | Path, *, threads: int = 1, isa: str = "auto", engine: Literal["reference"]) -> Reference: ...
+def load(
+    path: str | Path, *, threads: int = 1, isa: str = "auto", engine: Literal["native", "reference"] = "native"
 ) -> Engine | Reference:
     """A net from a .onebit file, to be called with images: `logits = onebit.load("net.onebit")(images)`.
 
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
+    threads  cores that a call uses; the same bits with any number of them
     isa      the kernels of the native engine: 'avx2', 'scalar', or 'auto': $ONEBIT_ISA, or the fastest that can run
     engine   'native': from bits, fast; 'reference': the NumPy interpreter, short and slow
 
@@ -28,9 +31,11 @@ def load(
     is an error, too: the reference runs only where it is asked for.
     """
     if engine == "native":
-        return Engine(read_model(path), isa)
+        return Engine(read_model(path), isa, threads)
     if engine != "reference":
         raise UserError(f"engine={engine!r}: use 'native' or 'reference'")
     if isa != "auto":
         raise UserError("isa= chooses kernels of the native engine; the reference has none")
+    if threads != 1:
+        raise UserError("threads= is for the native engine; the reference has one")
     return Reference(read_model(path))

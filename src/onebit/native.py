@@ -6,6 +6,7 @@ import os
 from types import ModuleType
 
 from onebit.errors import UserError
+from onebit.machine import cores
 
 ISAS = ("avx2", "scalar")  # the fastest first
 ISA_VARIABLE = "ONEBIT_ISA"
@@ -38,6 +39,17 @@ def chosen_isa(isa: str) -> str:
     if wanted not in there:
         raise UserError(f"{source}: this machine can't run it; it can run {', '.join(there)}")
     return wanted
+
+
+def checked_threads(threads: int) -> int:
+    """How many threads a net is to use; raises UserError for what is no such number on this machine."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UserError(f"threads={threads!r}: use a whole number from 1 on")
+    if threads > cores():
+        raise UserError(
+            f"threads={threads}: this process may use {cores()} cores; more threads would only be slower"
+        )
+    return threads
 
 
 def why_isa(isa: str) -> str:
