@@ -29,7 +29,8 @@ test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	! test -x $(SANITIZED)/guard_pages || ! grep -q avx2 /proc/cpuinfo || $(SANITIZED)/guard_pages 1 2000
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \
-	  $(BIN)/python -m pytest --noconftest -n auto tests/test_engine.py tests/test_native.py tests/test_winograd.py
+	  $(BIN)/python -m pytest --noconftest -n auto \
+	  tests/test_engine.py tests/test_native.py tests/test_winograd.py tests/test_threads.py tests/test_passed_rows.py
 
 lint: $(READY)  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

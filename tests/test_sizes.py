@@ -2,15 +2,19 @@
 
 import json
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import onebit
-from onebit.modelfile import read_model
+from onebit.modelfile import read_model, write_model
 from onebit.summary import summarize
 from packed_nets import lived_in
+from wire_models import wire_models
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,52 @@ def test_resnet18_as_the_paper_counts(resnet18):
         # The 1-bit convolutions of 224 x 224 images, and the rest: stem, three 1x1 convolutions, classifier.
         assert sum(row.one_bit_macs for row in summary.rows) == 1_676_279_808
         assert sum(row.float_macs for row in summary.rows) == 118_013_952 + 3 * 6_422_528 + 512_000
+
+
+def test_resnet18_in_memory(resnet18):
+    """Values and scratch: at most 1.3 times the largest pair of values that live at once, here stem and pool."""
+    info = onebit.load(resnet18[32][0]).info()
+    assert info["largest_pair_bytes"] == 4 * 64 * (112 * 112 + 56 * 56)
+    assert info["workspace_bytes"] <= 1.3 * info["largest_pair_bytes"]
+
+
+MEASURE = """
+import sys
+import numpy
+import onebit
+from pathlib import Path
+
+def status(key):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+images = numpy.ones((1, 3, 224, 224), numpy.float32)
+onebit.load(sys.argv[2])(numpy.ones((1, 2, 6, 5), numpy.float32))  # all that is imported and never given back
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = status("VmRSS")
+net = onebit.load(sys.argv[1])
+loaded = status("VmRSS")
+for _ in range(3):
+    net(images)
+print(status("VmHWM") - before, status("VmRSS") - loaded)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell peaks of memory")
+def test_memory_that_the_system_sees(resnet18, tmp_path):
+    """Of a process of its own: at its peak, and grown by runs."""
+    path, summary = resnet18[32]
+    write_model(wire_models()[0], tmp_path / "small.onebit")
+    command = [sys.executable, "-c", MEASURE, str(path), str(tmp_path / "small.onebit")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    peak, grown = map(int, found.split())
+    info = onebit.load(path).info()
+    dense = 512 * 512 * 9  # bytes of the largest layer's signs, while it is packed
+    slack = 2_000_000
+    assert (
+        peak <= 1.3 * info["largest_pair_bytes"] + info["weight_bytes"] + 2 * summary.file_bytes + 2 * dense + slack
+    )
+    assert grown <= 1.3 * info["largest_pair_bytes"]
 
 
 def test_resnet18_agrees_in_16_bits(resnet18):

@@ -59,7 +59,10 @@ onebit_net *onebit_net_new(const char *isa);
 void onebit_net_free(onebit_net *net);
 const char *onebit_error(const onebit_net *net);
 
-/* Values are numbered from 0, which is the net's input. The numbers of one begin at byte `offset` of the workspace. */
+/* Values are numbered from 0, which is the net's input. The numbers of one begin at byte `offset` of the workspace.
+   ONEBIT_PASSED: it has no place there; a convolution of floats hands its rows over to the pool that is added next, and to
+   nothing else. */
+#define ONEBIT_PASSED SIZE_MAX
 onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
                                size_t offset);
 

@@ -28,9 +28,10 @@ typedef struct {
     size_t looked_bytes;                  /* of scratch before the padded image: see look_at_parts */
 } ConvStep;
 
-/* Pixels from `first` to `end` with one column of weights: tiles of a block, then what becomes of them. */
+/* Pixels from `first` to `end` with one column of weights: tiles of a block, then what becomes of them. Where they go begins
+   with pixel `origin`. */
 static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *image, const float *weight, size_t first,
-                      size_t end, Pixels *pixels) {
+                      size_t end, size_t origin, Pixels *pixels) {
     float tiles[BLOCK_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
     const size_t width = (size_t)it->shape.sizes[1];
     const ptrdiff_t pixel_step = (ptrdiff_t)it->shape.channels * it->shape.window.stride[1];
@@ -39,7 +40,7 @@ static void run_tiles(const ConvStep *it, const Kernels *kernels, const float *i
     pixels->floats = tiles;
     pixels->stride = TILE_COLUMNS;
     for (; first < end; first += BLOCK_ROWS) {
-        pixels->first = first;
+        pixels->first = first - origin;
         pixels->count = end - first < BLOCK_ROWS ? end - first : BLOCK_ROWS;
         for (size_t done = 0; done < pixels->count; done += TILE_ROWS) {
             const float *rows[TILE_ROWS];
@@ -71,7 +72,11 @@ static void run_unit(const ConvStep *it, const Run *run, const float *image, siz
     pixels->channels = group_outputs - n < TILE_COLUMNS ? group_outputs - n : TILE_COLUMNS;
     run_tiles(it, run->net->kernels, image + group * (size_t)(it->shape.channels / it->shape.window.groups),
               it->weight + group * it->group_weights + column * it->column_weights, first,
-              all - first < it->block_pixels ? all : first + it->block_pixels, pixels);
+              all - first < it->block_pixels ? all : first + it->block_pixels, 0, pixels);
+}
+
+static const float *plain_image(const ConvStep *it, const Run *run) {
+    return it->pads ? (const float *)(run->common + it->looked_bytes) : numbers(run, it->shape.input);
 }
 
 /* Winograd's way is for tame images. Phase 0: parts of the image are looked at, and leave a byte each. */
@@ -111,10 +116,27 @@ static void run_tame(const Step *step, const Run *run, size_t first, size_t end)
 static void run_units(const Step *step, const Run *run, size_t first, size_t end) {
     const ConvStep *it = (const ConvStep *)step;
     if (goes_by_winograd(it, run)) return;
-    const float *image = it->pads ? (const float *)(run->common + it->looked_bytes) : numbers(run, it->shape.input);
     Pixels pixels = {0};
     aim(&it->output, run, &pixels);
-    for (size_t unit = first; unit < end; unit++) run_unit(it, run, image, unit, &pixels);
+    for (size_t unit = first; unit < end; unit++) run_unit(it, run, plain_image(it, run), unit, &pixels);
+}
+
+/* In place of phases 2 and 3, if rows are passed on; only of convolutions in one group. */
+static void make_rows(const Step *step, const Run *run, size_t first, size_t end, float *rows, char *scratch) {
+    const ConvStep *it = (const ConvStep *)step;
+    if (goes_by_winograd(it, run)) {
+        pass_winograd(it->winograd, run, &it->output, first, end, rows, scratch);
+        return;
+    }
+    const size_t width = (size_t)it->shape.sizes[1];
+    Pixels pixels = {.float_numbers = rows};
+    for (size_t column = 0; column < it->columns; column++) {
+        const int32_t n = (int32_t)column * TILE_COLUMNS;
+        pixels.first_channel = n;
+        pixels.channels = it->shape.outputs - n < TILE_COLUMNS ? it->shape.outputs - n : TILE_COLUMNS;
+        run_tiles(it, run->net->kernels, plain_image(it, run), it->weight + column * it->column_weights, first * width,
+                  end * width, first * width, &pixels);
+    }
 }
 
 static void pack_weight(const ConvStep *it, const float *weight) {
@@ -170,6 +192,11 @@ static void plan(ConvStep *it) {
     if (it->pads) it->step.phases[1] = (Phase){pad_rows, (size_t)it->padded.height};
     it->step.phases[3] = (Phase){run_units, it->blocks * it->columns * groups};
     it->step.common_bytes = it->looked_bytes + (it->pads ? padded_numbers * sizeof(float) : 0);
+    if (!it->output.passes_on || groups > 1) return;
+    it->step.phases[2] = it->step.phases[3] = (Phase){0};
+    it->step.make_rows = make_rows;
+    it->step.rows_bytes = it->step.own_bytes;
+    it->step.own_bytes = 0;
 }
 
 onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const float *weight) {

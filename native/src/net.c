@@ -20,7 +20,9 @@ struct Allocation {
 onebit_net *onebit_net_new(const char *isa) {
     const Kernels *kernels = kernels_of(isa);
     onebit_net *net = kernels ? calloc(1, sizeof *net) : NULL;
-    if (net) net->kernels = kernels;
+    if (!net) return NULL;
+    net->kernels = kernels;
+    net->passed = -1;
     return net;
 }
 
@@ -87,13 +89,17 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
     const size_t pixels = (size_t)height * (size_t)width;
     if (pixels > MAX_NUMBERS || pixels * (size_t)channels > MAX_NUMBERS)
         return invalid(net, "a value has more than %zu numbers", MAX_NUMBERS);
-    if (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
+    const bool is_passed = offset == ONEBIT_PASSED;
+    if (is_passed && kind != ONEBIT_FLOAT) return invalid(net, "a value that is passed on is not of floats");
+    if (!is_passed && (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET))
+        return invalid(net, "a value lies at byte %zu", offset);
     Value *values = grown(net->values, net->n_values, &net->values_room, sizeof *values);
     if (!values) return no_memory(net);
     net->values = values;
     const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * 4);
-    net->values[net->n_values++] = (Value){kind, channels, height, width, offset, bytes, false};
-    if (offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
+    net->values[net->n_values++] =
+        (Value){kind, channels, height, width, is_passed ? 0 : offset, bytes, false, is_passed};
+    if (!is_passed && offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
     return ONEBIT_OK;
 }
 
@@ -105,13 +111,31 @@ static Value *checked(onebit_net *net, int32_t index, int kinds) {
     return v;
 }
 
+/* Whether it has a place, where others than a pool can read it and others than a convolution of floats write it. */
+static bool has_place(onebit_net *net, const Value *v, int32_t index) {
+    if (v && v->is_passed) invalid(net, "value %d has no place", index);
+    return v && !v->is_passed;
+}
+
 const Value *readable(onebit_net *net, int32_t index, int kinds) {
     const Value *v = checked(net, index, kinds);
+    if (!has_place(net, v, index)) return NULL;
     if (v && index != INPUT && !v->is_written) return invalid(net, "value %d is read before it is made", index), NULL;
     return v;
 }
 
 Value *writable(onebit_net *net, int32_t index, int kinds) {
+    return has_place(net, checked(net, index, kinds), index) ? writable_or_passed(net, index, kinds) : NULL;
+}
+
+const Step *maker_of_passed(onebit_net *net, int32_t index) {
+    if (!checked(net, index, FLOATS)) return NULL;
+    if (net->passed != index) return invalid(net, "value %d is not passed on here", index), NULL;
+    net->passed = -1;
+    return net->steps[net->n_steps - 1];
+}
+
+Value *writable_or_passed(onebit_net *net, int32_t index, int kinds) {
     Value *v = checked(net, index, kinds);
     if (v && index == INPUT) return invalid(net, "value %d is the input", index), NULL;
     if (v && net->n_made == sizeof net->made / sizeof *net->made)
@@ -122,13 +146,21 @@ Value *writable(onebit_net *net, int32_t index, int kinds) {
 
 onebit_status add_step(onebit_net *net, Step *step, const char *kernel, Loop loop) {
     if (net->n_steps >= MAX_PARTS) return invalid(net, "no more steps can be added");
+    if (net->passed >= 0) return invalid(net, "value %d is passed on to what is no pool", net->passed);
+    for (size_t i = 0; i < net->n_made; i++)
+        if (net->values[net->made[i]].is_passed && !step->make_rows)
+            return invalid(net, "value %d can't be passed on from here", net->made[i]);
     Step **steps = grown(net->steps, net->n_steps, &net->steps_room, sizeof *steps);
     if (!steps) return no_memory(net);
     net->steps = steps;
     step->kernel = kernel;
     step->isa = loop == IN_TABLE ? net->kernels->name : kernels_scalar.name;
     net->steps[net->n_steps++] = step;
-    for (; net->n_made; net->n_made--) net->values[net->made[net->n_made - 1]].is_written = true;
+    for (; net->n_made; net->n_made--) {
+        const int32_t made = net->made[net->n_made - 1];
+        net->values[made].is_written = true;
+        if (net->values[made].is_passed) net->passed = made;
+    }
     /* In whole cache lines, so that threads do not write to one line. */
     const size_t common = round_up(step->common_bytes, ALIGNMENT), own = round_up(step->own_bytes, ALIGNMENT);
     if (common > net->common_bytes) net->common_bytes = common;
@@ -155,6 +187,8 @@ onebit_status onebit_net_finish(onebit_net *net, int32_t output) {
     const Value *out = checked(net, output, FLOATS);
     if (!checked(net, INPUT, FLOATS) || !out) return ONEBIT_INVALID;
     if (!out->is_written) return invalid(net, "value %d, the output, is never made", output);
+    if (!has_place(net, out, output) || !has_place(net, &net->values[INPUT], INPUT)) return ONEBIT_INVALID;
+    if (net->passed >= 0) return invalid(net, "value %d is passed on to nothing", net->passed);
     net->output = output;
     net->is_finished = true;
     return ONEBIT_OK;

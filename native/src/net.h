@@ -16,7 +16,7 @@ typedef struct {
     onebit_kind kind;
     int32_t channels, height, width;
     size_t offset, bytes;
-    bool is_written;
+    bool is_written, is_passed; /* passed: see ONEBIT_PASSED */
 } Value;
 
 typedef struct Step Step;
@@ -37,6 +37,10 @@ struct Step {
     Phase phases[MAX_PHASES];       /* those without units are left out */
     size_t common_bytes, own_bytes; /* of scratch: for all threads together; for each by itself */
     const char *kernel, *isa;
+    /* Of a step whose numbers are passed on: makes rows from `first` to before `end`, with `rows_bytes` of scratch. Its phases
+       have run before. */
+    void (*make_rows)(const Step *, const Run *, size_t first, size_t end, float *rows, char *scratch);
+    size_t rows_bytes;
 };
 
 struct onebit_net {
@@ -48,6 +52,7 @@ struct onebit_net {
     size_t weight_bytes, value_bytes, common_bytes, own_bytes;
     int32_t output;
     bool is_finished;
+    int32_t passed;  /* what the last step passes on, or -1 */
     int32_t made[2]; /* values that the step which is being added makes */
     size_t n_made;
     char error[200];
@@ -85,6 +90,9 @@ onebit_status no_memory(onebit_net *net);
 enum { FLOATS = 1 << ONEBIT_FLOAT, BITS = 1 << ONEBIT_BITS, LEVELS = 1 << ONEBIT_LEVELS, SUMS = 1 << ONEBIT_SUMS };
 const Value *readable(onebit_net *net, int32_t index, int kinds);
 Value *writable(onebit_net *net, int32_t index, int kinds);
+/* So may a step that knows how to pass it on; and the step that makes it, if one that is added now may take it from that. */
+Value *writable_or_passed(onebit_net *net, int32_t index, int kinds);
+const Step *maker_of_passed(onebit_net *net, int32_t index);
 
 /* Where the inner loop of a step is: in the net's table of kernels, or beside it, in plain C whichever table that is. */
 typedef enum { IN_TABLE, IN_PLAIN_C } Loop;

@@ -67,8 +67,11 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
     }
     if (wanted->numbers_to < 0 && wanted->bits_to < 0) return invalid(net, "an output goes nowhere");
     if (wanted->numbers_to >= 0) {
-        const Value *to = writable(net, wanted->numbers_to, FLOATS | SUMS);
+        const Value *to = writable_or_passed(net, wanted->numbers_to, FLOATS | SUMS);
         if (!to) return ONEBIT_INVALID;
+        made->passes_on = to->is_passed;
+        if (to->is_passed && (wanted->residual >= 0 || wanted->bits_to >= 0))
+            return invalid(net, "value %d is passed on with others", wanted->numbers_to);
         if (!has_shape(to, channels, sizes)) return invalid(net, "an output has another shape than what makes it");
         made->makes_sums = to->kind == ONEBIT_SUMS;
         const bool changes =

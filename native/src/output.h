@@ -11,9 +11,9 @@ typedef struct {
     float first_low, first_high, second_low, second_high;
     bool first_clamps, second_clamps;
     int32_t residual, numbers_to, bits_to;
-    bool makes_sums;
-    const float *thresholds; /* null: 0, for every channel */
-    const uint32_t *flips;   /* of the sign bit, so that v <= t is -v >= -t; null: none */
+    bool makes_sums, passes_on; /* numbers_to has no place: rows are made where and when they are asked for */
+    const float *thresholds;    /* null: 0, for every channel */
+    const uint32_t *flips;      /* of the sign bit, so that v <= t is -v >= -t; null: none */
     int32_t channels;
 } Output;
 

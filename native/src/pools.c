@@ -1,7 +1,8 @@
 /* Pools: the largest or the mean of windows. Channels go side by side. */
+#include "convolution.h"
 #include "kernels.h"
 
-enum { MAX_PARTS_OF_SIDE = 1 << 16 };
+enum { MAX_PARTS_OF_SIDE = 1 << 16, FEWEST_BANDS = 8, BAND_BYTES = 1 << 19 };
 
 typedef struct {
     Step step;
@@ -11,6 +12,10 @@ typedef struct {
     onebit_window window;
     onebit_pool pool;
     bool adapts; /* windows are parts of the image, not of the window's size */
+    /* If the image is passed on: who makes its rows, how many rows of windows are made of them at a time, and how many rows of
+       the image that takes at the most. */
+    const Step *maker;
+    size_t band, band_rows;
 } PoolStep;
 
 typedef struct {
@@ -50,15 +55,18 @@ static void maximum_of_sums(const Taps *taps, int32_t *made, size_t channels) {
     }
 }
 
+/* What one row of windows makes. */
+static size_t row_made_numbers(const PoolStep *it, const Value *in) {
+    return (size_t)it->sizes[1] * (size_t)in->channels;
+}
+
 static size_t length_of(Span span) { return (size_t)((span.end - span.first + span.by - 1) / span.by); }
 
-/* Units: rows of windows. */
-static void run_pool(const Step *step, const Run *run, size_t first, size_t end) {
-    const PoolStep *it = (const PoolStep *)step;
+/* Rows of windows from `first` to before `end`, of an image whose row `origin` is the first in memory. */
+static void pool_rows(const PoolStep *it, const Run *run, const float *image, size_t origin, size_t first, size_t end,
+                      float *row_made) {
     const Kernels *kernels = run->net->kernels;
     const Value *in = &run->net->values[it->input];
-    const float *image = numbers(run, it->input);
-    float *row_made = (float *)run->own; /* what one row of windows makes */
     const size_t channels = (size_t)in->channels, row_step = (size_t)in->width * channels;
     Pixels pixels = {.stride = channels, .count = (size_t)it->sizes[1], .channels = in->channels};
     if (in->kind == ONEBIT_SUMS)
@@ -71,7 +79,7 @@ static void run_pool(const Step *step, const Run *run, size_t first, size_t end)
         float *made = row_made;
         for (int32_t column = 0; column < it->sizes[1]; column++, made += channels) {
             const Span columns = span_of(it, 1, column, in->width);
-            const Taps taps = {image + (size_t)rows.first * row_step + (size_t)columns.first * channels,
+            const Taps taps = {image + ((size_t)rows.first - origin) * row_step + (size_t)columns.first * channels,
                                length_of(rows), length_of(columns), (size_t)rows.by * row_step,
                                (size_t)columns.by * channels};
             if (it->pool != ONEBIT_MAX)
@@ -84,6 +92,49 @@ static void run_pool(const Step *step, const Run *run, size_t first, size_t end)
         pixels.first = (size_t)row * pixels.count;
         kernels->finish(&it->output, &pixels);
     }
+}
+
+/* Units: rows of windows. */
+static void run_pool(const Step *step, const Run *run, size_t first, size_t end) {
+    const PoolStep *it = (const PoolStep *)step;
+    pool_rows(it, run, numbers(run, it->input), 0, first, end, (float *)run->own);
+}
+
+/* The rows of the image that windows in rows from `first` to before `end` reach to. (Of dilated windows at the lower border,
+   the last need not be the one with the lowest tap inside.) */
+static Span rows_under(const PoolStep *it, size_t first, size_t end, int32_t height) {
+    const int32_t below = tap_at(&it->window, 0, (int32_t)end - 1, it->window.kernel[0] - 1) + 1;
+    return (Span){.first = span_of(it, 0, (int32_t)first, height).first, .end = below < height ? below : height};
+}
+
+/* Units: bands of rows of windows. Rows of the image that two bands cover are made twice. */
+static void run_bands(const Step *step, const Run *run, size_t first, size_t end) {
+    const PoolStep *it = (const PoolStep *)step;
+    const Value *in = &run->net->values[it->input];
+    const size_t row_numbers = (size_t)in->width * (size_t)in->channels, all = (size_t)it->sizes[0];
+    float *rows = (float *)run->own, *row_made = rows + it->band_rows * row_numbers;
+    char *scratch = run->own + round_up((it->band_rows * row_numbers + row_made_numbers(it, in)) * sizeof *rows, 64);
+    for (size_t band = first; band < end; band++) {
+        const size_t from = band * it->band, to = from + it->band < all ? from + it->band : all;
+        const Span under = rows_under(it, from, to, in->height);
+        it->maker->make_rows(it->maker, run, (size_t)under.first, (size_t)under.end, rows, scratch);
+        pool_rows(it, run, rows, (size_t)under.first, from, to, row_made);
+    }
+}
+
+/* As many rows of windows at a time as leave what lies between the two in the second cache, and work for some threads. */
+static void cut_into_bands(PoolStep *it, const Value *in) {
+    const size_t all = (size_t)it->sizes[0], row_bytes = (size_t)in->width * (size_t)in->channels * sizeof(float);
+    const size_t stride = (size_t)it->window.stride[0], room = BAND_BYTES / row_bytes,
+                 reach = (size_t)it->window.dilation[0] * (size_t)(it->window.kernel[0] - 1) + 1;
+    const size_t fitting = room > reach ? (room - reach) / stride + 1 : 1,
+                 most = (all + FEWEST_BANDS - 1) / FEWEST_BANDS;
+    it->band = fitting < most ? fitting : most;
+    it->band_rows = (it->band - 1) * stride + reach;
+    if (it->band_rows > (size_t)in->height) it->band_rows = (size_t)in->height;
+    it->step.phases[0] = (Phase){run_bands, (all + it->band - 1) / it->band};
+    it->step.own_bytes =
+        round_up(it->band_rows * row_bytes + row_made_numbers(it, in) * sizeof(float), 64) + it->maker->rows_bytes;
 }
 
 /* Every window must have a tap inside of the image, or there is nothing to pool. */
@@ -103,8 +154,9 @@ static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_out
     PoolStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
-    it->step = (Step){.phases = {{run_pool, (size_t)it->sizes[0]}},
-                      .own_bytes = (size_t)it->sizes[1] * (size_t)in->channels * sizeof(float)};
+    it->step =
+        (Step){.phases = {{run_pool, (size_t)it->sizes[0]}}, .own_bytes = row_made_numbers(it, in) * sizeof(float)};
+    if (it->maker) cut_into_bands(it, in);
     const onebit_status status =
         check_output(net, output, in->channels, it->sizes, in->kind == ONEBIT_SUMS, &it->output);
     const bool is_in_table = in->kind == ONEBIT_FLOAT && in->channels >= net->kernels->least_pooled;
@@ -114,7 +166,10 @@ static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_out
 onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_window *window, onebit_pool pool,
                               const int32_t sizes[2], const onebit_output *output) {
     if ((int)pool < ONEBIT_MAX || (int)pool > ONEBIT_MEAN_PADDED) return invalid(net, "an unknown pool");
-    const Value *in = readable(net, input, pool == ONEBIT_MAX ? FLOATS | SUMS : FLOATS);
+    const bool is_passed = input >= 0 && (size_t)input < net->n_values && net->values[input].is_passed;
+    const Step *maker = is_passed ? maker_of_passed(net, input) : NULL;
+    const Value *in = is_passed ? (maker ? &net->values[input] : NULL)
+                                : readable(net, input, pool == ONEBIT_MAX ? FLOATS | SUMS : FLOATS);
     int32_t fitting[2];
     if (!in || check_window(net, window, in, fitting)) return ONEBIT_INVALID;
     if (pool != ONEBIT_MAX && (window->dilation[0] > 1 || window->dilation[1] > 1))
@@ -122,8 +177,9 @@ onebit_status onebit_add_pool(onebit_net *net, int32_t input, const onebit_windo
     for (int axis = 0; axis < 2; axis++) /* with ceil_mode there may be one more window than fits */
         if (sizes[axis] != fitting[axis] && sizes[axis] != fitting[axis] + 1)
             return invalid(net, "a pool makes %d places of an image's side", sizes[axis]);
-    return add_pool(net, (PoolStep){.input = input, .window = *window, .pool = pool, .sizes = {sizes[0], sizes[1]}},
-                    output);
+    return add_pool(
+        net, (PoolStep){.input = input, .window = *window, .pool = pool, .sizes = {sizes[0], sizes[1]}, .maker = maker},
+        output);
 }
 
 onebit_status onebit_add_adaptive_mean(onebit_net *net, int32_t input, const int32_t sizes[2],

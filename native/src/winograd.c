@@ -144,14 +144,13 @@ static void gather_row(const Winograd *it, const float *row, float *gathered) {
     }
 }
 
-/* The pixels that tiles from row `first` on see: [row][column][phase][channel]. */
+/* The pixels that tiles of outputs from row `first` on see: [row][column][phase][channel]. */
 static void gather(const Winograd *it, const float *image, size_t first, size_t strips, float *gathered) {
     const size_t rows = strips * (size_t)it->made + (size_t)it->taps - 1;
     const size_t run = (size_t)it->stride * (size_t)it->shape.channels;
     for (size_t row = 0; row < rows; row++)
         for (int32_t phase = 0; phase < it->stride; phase++) {
-            const int64_t y =
-                (int64_t)(first * (size_t)it->made + row) * it->stride + phase - it->shape.window.padding[0];
+            const int64_t y = (int64_t)(first + row) * it->stride + phase - it->shape.window.padding[0];
             float *to = gathered + row * it->gathered_columns * it->planes + (size_t)phase * run;
             if (y >= 0 && y < it->shape.height)
                 gather_row(it, image + y * it->shape.width * it->shape.channels, to);
@@ -162,7 +161,8 @@ static void gather(const Winograd *it, const float *image, size_t first, size_t 
 
 /* Rows of tiles that are done at a time, and where everything about them lies. */
 typedef struct {
-    size_t first, strips, tiles;
+    size_t first, end; /* rows of outputs */
+    size_t strips, tiles;
     float *gathered, *transformed, *made; /* [row][column][plane]; [group][place][tile][plane]; [row][column][output] */
 } Strips;
 
@@ -191,31 +191,32 @@ static void make_columns(const Winograd *it, const Kernels *kernels, const Strip
     }
 }
 
-/* What becomes of them; of tiles that reach beyond the image, only what is inside. */
+/* What becomes of them; of tiles that reach beyond the last row, only what is before it. */
 static void finish_rows(const Winograd *it, const Kernels *kernels, const Strips *these, const Output *output,
-                        Pixels *pixels) {
-    const size_t made = (size_t)it->made, height = (size_t)it->shape.sizes[0], width = (size_t)it->shape.sizes[1];
-    const size_t end = (these->first + these->strips) * made;
+                        Pixels *pixels, size_t first_pixel) {
+    const size_t width = (size_t)it->shape.sizes[1];
     pixels->floats = these->made;
-    for (size_t row = these->first * made; row < end && row < height; row++) {
-        pixels->first = row * width;
+    for (size_t row = these->first; row < these->end; row++) {
+        pixels->first = row * width - first_pixel;
         kernels->finish(output, pixels);
-        pixels->floats += it->across * made * TILE_COLUMNS;
+        pixels->floats += it->across * (size_t)it->made * TILE_COLUMNS;
     }
 }
 
-size_t winograd_blocks(const Winograd *it) { return divided_up(it->down, it->strips); }
-
-void run_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end) {
+/* Rows of outputs from `first` to before `end`, to where `pixels` aims, which begins at `first_pixel`. */
+static void make_rows(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end,
+                      size_t first_pixel, Pixels pixels, char *scratch) {
     const Kernels *kernels = run->net->kernels;
-    Strips these = {.gathered = (float *)run->own};
-    these.transformed = (float *)(run->own + it->gathered_bytes);
-    these.made = (float *)(run->own + it->gathered_bytes + it->tiles_bytes);
-    Pixels pixels = {.stride = TILE_COLUMNS, .count = (size_t)it->shape.sizes[1]};
-    aim(output, run, &pixels);
-    for (size_t block = first; block < end; block++) {
-        these.first = block * it->strips;
-        these.strips = it->down - these.first < it->strips ? it->down - these.first : it->strips;
+    const size_t made = (size_t)it->made;
+    Strips these = {.first = first, .gathered = (float *)scratch};
+    these.transformed = (float *)(scratch + it->gathered_bytes);
+    these.made = (float *)(scratch + it->gathered_bytes + it->tiles_bytes);
+    pixels.stride = TILE_COLUMNS;
+    pixels.count = (size_t)it->shape.sizes[1];
+    for (; these.first < end; these.first = these.end) {
+        const size_t left = divided_up(end - these.first, made);
+        these.strips = left < it->strips ? left : it->strips;
+        these.end = these.first + these.strips * made < end ? these.first + these.strips * made : end;
         these.tiles = these.strips * it->across;
         gather(it, numbers(run, it->shape.input), these.first, these.strips, these.gathered);
         transform_tiles(it, kernels, &these);
@@ -224,7 +225,22 @@ void run_winograd(const Winograd *it, const Run *run, const Output *output, size
             make_columns(it, kernels, &these, weight);
             pixels.first_channel = n;
             pixels.channels = it->shape.outputs - n < TILE_COLUMNS ? it->shape.outputs - n : TILE_COLUMNS;
-            finish_rows(it, kernels, &these, output, &pixels);
+            finish_rows(it, kernels, &these, output, &pixels, first_pixel);
         }
     }
+}
+
+size_t winograd_blocks(const Winograd *it) { return divided_up(it->down, it->strips); }
+
+void run_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end) {
+    const size_t block = it->strips * (size_t)it->made, height = (size_t)it->shape.sizes[0];
+    Pixels pixels = {0};
+    aim(output, run, &pixels);
+    make_rows(it, run, output, first * block, end * block < height ? end * block : height, 0, pixels, run->own);
+}
+
+void pass_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end, float *rows,
+                   char *scratch) {
+    const Pixels pixels = {.float_numbers = rows};
+    make_rows(it, run, output, first, end, first * (size_t)it->shape.sizes[1], pixels, scratch);
 }

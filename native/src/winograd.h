@@ -34,4 +34,7 @@ bool is_tame(const float *numbers, size_t count);
 /* Blocks of rows of tiles from `first` to before `end`. */
 size_t winograd_blocks(const Winograd *it);
 void run_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end);
+/* Rows of outputs from `first` to before `end`, to `rows`. */
+void pass_winograd(const Winograd *it, const Run *run, const Output *output, size_t first, size_t end, float *rows,
+                   char *scratch);
 #endif

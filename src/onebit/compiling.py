@@ -10,7 +10,7 @@ import numpy as np
 
 from onebit.arena import Lifetime, place
 from onebit.errors import UserError
-from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse
+from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse, needed
 from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
@@ -26,6 +26,8 @@ POOLS = ("max_pool2d", "avg_pool2d", "avg_pool2d with padding")
 BINARIES = ("add", "multiply")
 UNARIES = ("sigmoid", "hardsigmoid", "hardswish", "silu", "tanh", "elu", "abs", "softmax")
 PADDINGS = ("zeros", "reflect", "replicate", "circular")
+
+PASSED = (1 << 64) - 1  # the offset of a value without a place: rows that one step hands to the next
 
 MAX_WEIGHTS = 1 << 29  # numbers of one layer, once they are written out
 MAX_WORKSPACE = 1 << 33  # bytes for the values of one image
@@ -63,12 +65,12 @@ class _Compiling:
         self.values = model.values
         self.zeros_decide = zeros_decide(model.graph.nodes)
         self.net: Net = native().Net(isa)
-        names = [INPUT, *(name for step in steps for name in step.makes)]
+        names = [INPUT, *(name for step in with_makers(steps) for name in step.makes)]
         self.number = {name: number for number, name in enumerate(names)}
         offsets = place_values(model, steps)
         for name in names:
             value = self.values[name]
-            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
+            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets.get(name, PASSED))
         self.native_steps = [self._add(step) for step in steps]
         check_memory(self.net.workspace_bytes(threads))
         self.net.finish(self.number[model.graph.nodes[-1].name], threads)
@@ -76,6 +78,8 @@ class _Compiling:
     def _add(self, step: Step) -> int:
         """Add a step to the net, and say how many it is there."""
         before = self.net.steps
+        if step.maker:
+            self._add(step.maker)
         compile_step = _STEPS.get(step.node.op, _Compiling.pointwise)
         if step.has_tail and step.node.op not in LAYERS:
             compile_step = _Compiling.pointwise
@@ -149,7 +153,7 @@ class _Compiling:
         kind = POOLS.index(node.op) + bool(at.get("count_include_pad"))
         rows, columns = at["padding"]
         self.net.pool(
-            self.number[step.reads[0]],
+            self.number[node.inputs[0]],
             tuple(at["kernel_size"]),
             tuple(at["stride"]),
             tuple(at.get("dilation", (1, 1))),
@@ -238,6 +242,11 @@ def window(node: Node, weight_shape: tuple[int, ...]) -> dict[str, Any]:
     return {"kernel": weight_shape[2:], **sizes, "groups": at["groups"], "outputs": weight_shape[0]}
 
 
+def with_makers(steps: list[Step]) -> list[Step]:
+    """All steps, also those that hand their rows to others."""
+    return [each for step in steps for each in (step.maker, step) if each is not None]
+
+
 def place_values(model: Model, steps: list[Step]) -> dict[str, int]:
     """The byte at which each value begins. What may be written over something that is read shares its bytes."""
     values, output = model.values, model.graph.nodes[-1].name
@@ -256,6 +265,18 @@ def place_values(model: Model, steps: list[Step]) -> dict[str, int]:
                 lifetimes[name] = Lifetime(bytes_of(values[name]), index, last)
     offsets = place(lifetimes)
     return offsets | {name: offsets[first] for name, first in owner.items()}
+
+
+def largest_pair(model: Model) -> int:
+    """Bytes of the two largest values that live at the same time, if the nodes of a net run one after another."""
+    nodes = needed(model.graph.nodes)
+    last_read = {name: index for index, node in enumerate(nodes) for name in node.inputs}
+    living, most = {INPUT}, 0
+    for index, node in enumerate(nodes):
+        living.add(node.name)
+        most = max(most, sum(sorted(bytes_of(model.values[name]) for name in living)[-2:]))
+        living = {name for name in living if last_read.get(name, index) > index}
+    return most
 
 
 def _overwritten(step: Step, name: str, values: dict[str, Value]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onebit.compiling import compile_net
+from onebit.compiling import compile_net, largest_pair
 from onebit.fusing import Step
 from onebit.modelfile import Model
 from onebit.native import checked_threads, chosen_isa
@@ -70,6 +70,8 @@ class Engine(Runnable):
                           net's has nothing for it
         weight_bytes      of tensors, as the kernels have them
         workspace_bytes   for the values of one image; of images that run at the same time, each has its own
+        largest_pair_bytes   of the two largest values of the net that are needed at one time: what an engine that
+                             keeps every value whole could not do without
         """
         firsts = np.cumsum([0, *self._native_steps[:-1]])  # parts of one step are all of one kind
         kernels = [self._net.step_kernel(int(first)) for first in firsts]
@@ -79,15 +81,22 @@ class Engine(Runnable):
             "threads": self.threads,
             "nodes": len(self.model.graph.nodes),
             "steps": [
-                {"name": step.node.name, "operations": operations_of(step), "kernel": kernel, "isa": isa}
+                {"name": name_of(step), "operations": operations_of(step), "kernel": kernel, "isa": isa}
                 for step, (kernel, isa) in zip(self._steps, kernels, strict=True)
             ],
             "weight_bytes": self._net.weight_bytes,
             "workspace_bytes": self._net.workspace_bytes(self.threads),
+            "largest_pair_bytes": largest_pair(self.model),
         }
+
+
+def name_of(step: Step) -> str:
+    """Of the first node of a step."""
+    return (step.maker or step).node.name
 
 
 def operations_of(step: Step) -> list[str]:
     """The operations that became one step, in order."""
+    before = operations_of(step.maker) if step.maker else []
     nodes = [step.node, *(node for node in step.taken if node is not step.node)]
-    return [node.op for node in nodes]
+    return before + [node.op for node in nodes]

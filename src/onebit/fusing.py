@@ -10,6 +10,7 @@ own, so nothing depends on this but speed, and how often the floats of affine ma
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,8 @@ INFINITY = float("inf")
 EXACT_FLOATS = 1 << 24  # 32-bit floats hold every whole number up to here
 LAYERS = ("bconv2d", "conv2d", "linear", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
 MAKES_BITS = ("sign", "threshold")
+WINDOW_POOLS = ("max_pool2d", "avg_pool2d")
+LARGE = 1 << 19  # bytes: more than stays in the second cache until it is read again
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Tail:
     at_most: Array | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Step:
     """A node, what it reads, and its tail: of the nodes `taken` from behind it, and of itself if it is no layer.
 
@@ -59,6 +62,7 @@ class Step:
     reads: tuple[str, ...]
     tail: Tail = field(default_factory=Tail)
     taken: list[Node] = field(default_factory=list)
+    maker: Step | None = None  # of a pool: the convolution that hands its rows over, and reads what the pool reads
 
     @property
     def has_tail(self) -> bool:
@@ -95,7 +99,28 @@ class _Fusing:
 
     def steps(self) -> list[Step]:
         placed = [self._step(node) for node in self.nodes if node.name not in self.taken]
-        return [step for _, step in sorted(placed, key=lambda entry: entry[0])]
+        steps = [step for _, step in sorted(placed, key=lambda entry: entry[0])]
+        makers = {step.tail.numbers: step for step in steps if self._passes_rows(step)}
+        for step in steps:
+            if step.reads[0] in makers and step.node.op in WINDOW_POOLS:
+                step.maker = makers[step.reads[0]]
+                step.reads = step.maker.reads
+        return [step for step in steps if step not in makers.values()]
+
+    def _passes_rows(self, step: Step) -> bool:
+        """Whether a convolution of floats may hand its rows to the pool behind it, in place of a large value."""
+        numbers, tail = step.tail.numbers, step.tail
+        if step.node.op not in {"conv2d", "bconv2d"} or numbers is None or tail.bits or tail.residual:
+            return False
+        value, readers = self.values[numbers], self.readers[numbers]
+        return (
+            self.values[step.reads[0]].kind == "float"
+            and value.kind == "float"
+            and step.node.attributes["groups"] == 1
+            and 4 * math.prod(value.shape) > LARGE
+            and [reader.op in WINDOW_POOLS and reader.attributes["stride"][0] > 1 for reader in readers] == [True]
+            and readers[0].name not in self.taken
+        )
 
     def _step(self, node: Node) -> tuple[int, Step]:
         """The step of a node that no tail took, and where it runs: where the last node of its tail stood.
