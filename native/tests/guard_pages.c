@@ -1,5 +1,5 @@
-/* The AVX2 kernel of 1-bit convolution, with every buffer against a page that can't be read or written: what its assembly
-   touches, no sanitizer sees. Counts must be those of the scalar kernel.
+/* Kernels of 1-bit convolution, with every buffer against a page that can't be read or written: what assembly touches, no
+   sanitizer sees. Counts of all tables that the machine can run must be those of the scalar one.
 
        guard_pages SEED CONVOLUTIONS */
 #define _GNU_SOURCE
@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../src/bconv2d_avx2.h"
 #include "../src/kernels.h"
 
 enum { PAGE = 4096, GARBAGE = 0xE7 };
@@ -106,15 +105,15 @@ static void free_side(Side side) {
     free_area(side.counts);
 }
 
-static bool agree(const Bconv2d *conv, const int8_t *signs, const uint64_t *bits) {
-    Side fast = new_side(&kernels_avx2, conv, signs, bits), plain = new_side(&kernels_scalar, conv, signs, bits);
+static bool agree(const Kernels *kernels, const Bconv2d *conv, const int8_t *signs, const uint64_t *bits) {
+    Side fast = new_side(kernels, conv, signs, bits), plain = new_side(&kernels_scalar, conv, signs, bits);
     const size_t all = (size_t)conv->out_height * (size_t)conv->out_width;
     bool same = true;
     for (Block block = {.bits = bits}; block.first_pixel < all && same; block.first_pixel += BLOCK_PIXELS) {
         block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
         for (int32_t first = 0, width; first < conv->outputs && same; first += width) {
             const int32_t left = conv->outputs - first;
-            width = kernels_avx2.block_width(left);
+            width = kernels->block_width(left);
             block.first_channel = first;
             block.width = width;
             const uint16_t *found = count(&fast, conv, block);
@@ -134,6 +133,8 @@ int main(int n_words, char **words) {
     if (n_words != 3) return 2;
     srand((unsigned)atoi(words[1]));
     const int wanted = atoi(words[2]);
+    static const char *const ISAS[] = {"avx2", "avx512", "neon"};
+    enum { N_ISAS = sizeof ISAS / sizeof *ISAS };
     for (int done = 0; done < wanted;) {
         Bconv2d conv;
         if (!draw(&conv)) continue;
@@ -141,8 +142,10 @@ int main(int n_words, char **words) {
         int8_t *signs = malloc(n_signs);
         for (size_t i = 0; i < n_signs; i++) signs[i] = rand() & 64 ? 1 : -1;
         const Area bits = draw_bits(&conv);
-        if (!agree(&conv, signs, (const uint64_t *)bits.data)) {
-            printf("convolution %d of seed %s: counts differ\n", done, words[1]);
+        for (int i = 0; i < N_ISAS; i++) {
+            const Kernels *kernels = kernels_of(ISAS[i]);
+            if (!kernels || agree(kernels, &conv, signs, (const uint64_t *)bits.data)) continue;
+            printf("convolution %d of seed %s: counts differ with %s\n", done, words[1], ISAS[i]);
             return 1;
         }
         free_area(bits);
