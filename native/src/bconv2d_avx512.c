@@ -166,14 +166,16 @@ static void count_32(const Group *group) { count_group(group, 4); }
 static void count_16(const Group *group) { count_group(group, 2); }
 
 void count_avx512(const Bconv2d *conv, const Block *block, uint16_t *counts) {
-    if (looks_up(conv)) {
-        count_avx2(conv, block, counts);
+    const Common *common = common_of(block);
+    if (common->looks_up) {
+        const Block inner = block_avx2(block);
+        count_avx2(conv, &inner, counts);
         return;
     }
-    const Words words = words_in_window(conv);
+    const Words words = common->words;
     const size_t width = (size_t)block->width, channels = width < 32 ? 16 : 32, in_row = (size_t)conv->out_width;
     const uint64_t *weights = (const uint64_t *)block->packed + (size_t)block->first_channel * window_words(&words);
-    Group group = {.offsets = block->common,
+    Group group = {.offsets = behind(common),
                    .triples = words.triples,
                    .singles = words.singles,
                    .prepared = block->prepared,

@@ -27,6 +27,24 @@ static inline size_t window_words(const Words *words) { return 4 * words->triple
 /* Whether the AVX2 kernel is expected to take less time. It depends on the shape alone, so all functions of the table agree. */
 bool looks_up(const Bconv2d *conv);
 
+/* Common to all groups: this, and behind it where the window's words are, counted from its first, those of triples first; or what is common for the AVX2 kernel. */
+typedef struct {
+    bool looks_up;
+    Words words;
+} Common;
+enum { COMMON_HEAD = 128 }; /* bytes */
+_Static_assert(sizeof(Common) <= COMMON_HEAD, "what is behind it begins there");
+
+static inline const Common *common_of(const Block *block) { return block->common; }
+static inline const void *behind(const Common *common) { return (const char *)common + COMMON_HEAD; }
+
+/* A block as the AVX2 kernel gets it. */
+static inline Block block_avx2(const Block *block) {
+    Block inner = *block;
+    inner.common = behind(common_of(block));
+    return inner;
+}
+
 size_t common_bytes_avx512(const Bconv2d *conv);
 void put_common_avx512(const Bconv2d *conv, void *common);
 size_t packed_bytes_avx512(const Bconv2d *conv);

@@ -23,19 +23,27 @@ Words words_in_window(const Bconv2d *conv) {
     return (Words){TRIPLES, pixel, 0, rows * (columns / 3) * pixel, rows * (columns % 3) * pixel, 4, sheet, 4 * sheet};
 }
 
+/* Times are in look-ups of a nibble by the AVX2 kernel. Measured on Zen 4: docs/decisions/0016-more-cpus.md. */
 bool looks_up(const Bconv2d *conv) {
-    (void)conv;
-    return false;
+    enum { GATHERED_WORD = 512 }; /* of a window, for all channels together */
+    const Runs runs = runs_of(conv);
+    const Words words = words_in_window(conv);
+    size_t nibbles = runs.count * runs.nibbles;
+    if (runs.gathers) nibbles += GATHERED_WORD * taps_of(conv) * words.pixel_words / (size_t)conv->outputs;
+    /* Four instructions here take as long as so many look-ups: narrow tiles of theirs are slower. */
+    const int32_t width = block_width_avx2(conv->outputs);
+    const size_t of_four = width == 16 ? 8 : width == 32 ? 16 : width == 64 ? 18 : 19;
+    return 4 * nibbles < of_four * n_instructions(words.triples, words.singles);
 }
 
-/* Common: where the window's words are, counted from its first; those of triples first. */
 size_t common_bytes_avx512(const Bconv2d *conv) {
-    if (looks_up(conv)) return common_bytes_avx2(conv);
     const Words words = words_in_window(conv);
-    return (words.triples + words.singles) * sizeof(size_t);
+    return COMMON_HEAD + (looks_up(conv) ? common_bytes_avx2(conv) : (words.triples + words.singles) * sizeof(size_t));
 }
 
 void put_common_avx512(const Bconv2d *conv, void *common) {
+    *(Common *)common = (Common){looks_up(conv), words_in_window(conv)};
+    common = (char *)common + COMMON_HEAD;
     if (looks_up(conv)) {
         put_common_avx2(conv, common);
         return;
@@ -222,5 +230,7 @@ void prepare_avx512(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
 }
 
 void prepare_block_avx512(const Bconv2d *conv, const Block *block) {
-    if (looks_up(conv)) prepare_block_avx2(conv, block);
+    if (!common_of(block)->looks_up) return;
+    const Block inner = block_avx2(block);
+    prepare_block_avx2(conv, &inner);
 }
