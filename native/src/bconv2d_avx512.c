@@ -172,22 +172,22 @@ void count_avx512(const Bconv2d *conv, const Block *block, uint16_t *counts) {
         count_avx2(conv, &inner, counts);
         return;
     }
-    const Words words = common->words;
+    const Words *words = &common->words;
     const size_t width = (size_t)block->width, channels = width < 32 ? 16 : 32, in_row = (size_t)conv->out_width;
-    const uint64_t *weights = (const uint64_t *)block->packed + (size_t)block->first_channel * window_words(&words);
+    const uint64_t *weights = (const uint64_t *)block->packed + (size_t)block->first_channel * window_words(words);
     Group group = {.offsets = behind(common),
-                   .triples = words.triples,
-                   .singles = words.singles,
+                   .triples = words->triples,
+                   .singles = words->singles,
                    .prepared = block->prepared,
                    .row = block->first_pixel / in_row,
                    .column = block->first_pixel % in_row,
                    .width = in_row,
-                   .row_step = (size_t)conv->window.stride[0] * words.line,
-                   .pixel_step = (size_t)conv->window.stride[1] * words.pixel_words * words.spread,
+                   .row_step = (size_t)conv->window.stride[0] * words->line,
+                   .pixel_step = (size_t)conv->window.stride[1] * words->pixel_words * words->spread,
                    .pixels = block->pixels,
                    .stride = width};
     /* The weights of a group stay in the first cache while the block's pixels go by. */
-    for (size_t first = 0; first < width; first += channels, weights += channels * window_words(&words)) {
+    for (size_t first = 0; first < width; first += channels, weights += channels * window_words(words)) {
         group.weights = (const vector *)weights;
         group.counts = counts + first;
         (channels == 32 ? count_32 : count_16)(&group);
