@@ -3,8 +3,6 @@
    scales floats; sums of floats may differ by rounding. Needs nothing but the engine, so it runs under emulators, too.
 
        agreement SEED NETS */
-#include <string.h>
-
 #include "plans.h"
 
 static const int32_t CHANNELS[] = {1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 192, 260};
@@ -93,6 +91,29 @@ static void bits_to_bits(Plan *plan) {
     plan->is_exact = true;
 }
 
+/* Counts at their limits: all bits of a window are equal, and so are those of each kernel. */
+static void extremes(Plan *plan) {
+    static const int32_t PLANES[] = {31, 33, 64, 128, 255, 256, 260, 1000, 7281}; /* the last: 65529 taps */
+    const int32_t channels = ONE_OF(PLANES), outputs = between(2, 70), sides[2] = {3, between(3, 5)};
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 0, 0, 1}, 1};
+    const int32_t sizes[2] = {2, sides[1] - 1};
+    const size_t count = n_weights(channels, &window, outputs);
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    const int32_t bits = add_value(plan, ONEBIT_BITS, channels, sides);
+    onebit_output output = plain_output(channels, -1);
+    draw_bits(plan, &output, bits, 1);
+    float *thresholds = draw_floats(plan, (size_t)channels);
+    for (int32_t c = 0; c < channels; c++) thresholds[c] = output.at_most[c] ? INFINITY : -INFINITY;
+    output.thresholds = thresholds;
+    must(plan, onebit_add_pointwise(plan->net, input, &output));
+    int8_t *signs = draw_signs(plan, count);
+    for (size_t i = 0; i < count; i++) signs[i] = i / (count / (size_t)outputs) % 2 ? 1 : -1;
+    plan->output = add_value(plan, ONEBIT_FLOAT, outputs, sizes);
+    output = plain_output(outputs, plan->output);
+    must(plan, onebit_add_bconv2d(plan->net, bits, &window, outputs, signs, count, &output));
+    plan->is_exact = true;
+}
+
 /* Sums as whole numbers, their bits, and the largest of neighbours. */
 static void sums(Plan *plan) {
     const Layer layer = draw_layer();
@@ -178,6 +199,7 @@ static const struct {
     void (*add)(Plan *plan);
 } RECIPES[] = {{"bits to numbers and bits", bits_to_numbers_and_bits},
                {"bits to bits", bits_to_bits},
+               {"extremes", extremes},
                {"sums", sums},
                {"stages of floats", stages_of_floats},
                {"float convolution", float_convolution},

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../src/kernels.h"
 
-enum { PAGE = 4096, GARBAGE = 0xE7 };
+enum { GARBAGE = 0xE7 };
 
 /* Memory that ends at a forbidden page, at most `alignment` bytes before it, full of garbage. */
 typedef struct {
@@ -19,10 +20,10 @@ typedef struct {
 } Area;
 
 static Area new_area(size_t bytes, size_t alignment) {
-    const size_t usable = round_up(bytes, PAGE) + PAGE;
-    Area area = {.length = usable + PAGE};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), usable = round_up(bytes, page) + page;
+    Area area = {.length = usable + page};
     area.base = mmap(NULL, area.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (area.base == MAP_FAILED || mprotect(area.base + usable, PAGE, PROT_NONE)) exit(2);
+    if (area.base == MAP_FAILED || mprotect(area.base + usable, page, PROT_NONE)) exit(2);
     memset(area.base, GARBAGE, usable);
     area.data = area.base + (usable - bytes) / alignment * alignment;
     return area;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "onebit.h"
 
@@ -99,14 +100,19 @@ static inline onebit_output plain_output(int32_t channels, int32_t numbers_to) {
     return (onebit_output){channels, NULL, NULL, none, none, -1, numbers_to, -1, NULL, NULL};
 }
 
-/* Bits of numbers about as large as `size`; some thresholds are met exactly, some never. */
+/* Bits of numbers about as large as `size`: their signs, or by thresholds, some of which are met exactly, some never. */
 static inline void draw_bits(Plan *plan, onebit_output *output, int32_t bits_to, int32_t size) {
     float *thresholds = keep(plan, (size_t)output->channels * sizeof *thresholds);
-    for (int32_t c = 0; c < output->channels; c++)
-        thresholds[c] = one_in(20) ? INFINITY : one_in(3) ? number() * (float)size : (float)between(-size, size);
     output->bits_to = bits_to;
     output->thresholds = thresholds;
     output->at_most = draw_flags(plan, output->channels);
+    if (one_in(4)) {
+        memset(thresholds, 0, (size_t)output->channels * sizeof *thresholds);
+        output->at_most = memset(keep(plan, (size_t)output->channels), 0, (size_t)output->channels);
+        return;
+    }
+    for (int32_t c = 0; c < output->channels; c++)
+        thresholds[c] = one_in(20) ? INFINITY : one_in(3) ? number() * (float)size : (float)between(-size, size);
 }
 
 static inline void draw_activation(Plan *plan, onebit_activation *made, int32_t channels) {
