@@ -1,4 +1,4 @@
-"""Every table of kernels against plain C, by a C program of the engine's own: here, and for ARM under an emulator."""
+"""Every table of kernels against plain C, by a C program of the engine's: here, and for ARM under an emulator."""
 
 import shutil
 import subprocess
@@ -26,12 +26,12 @@ def build(source, folder, *options):
     configure = ["cmake", "-S", source, "-B", folder, "-DONEBIT_BINDING=OFF", *options]
     make = ["cmake", "--build", folder, "--parallel", "2", "--target", "agreement", "guard_pages"]
     for command in (configure, make):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def said_by(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.returncode, done.stdout.splitlines()
 
 

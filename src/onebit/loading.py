@@ -21,7 +21,7 @@ def load(
     """A net from a .onebit file, to be called with images: `logits = onebit.load("net.onebit")(images)`.
 
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
-    isa      the kernels of the native engine: 'avx512', 'avx2', 'neon' (ARM), 'scalar', or 'auto': $ONEBIT_ISA, or the
+    isa      the kernels of the native engine: 'avx512', 'avx2', 'neon', 'scalar', or 'auto': $ONEBIT_ISA, or the
              fastest that can run
     engine   'native': from bits, fast; 'reference': the NumPy interpreter, short and slow
 
