@@ -21,12 +21,17 @@ test: $(READY)  ## all tests but the slow ones
 test-slow: $(READY)  ## the slow tests
 	$(BIN)/python -m pytest -m slow
 
-# The engine with the address and undefined-behaviour sanitizers of GCC or clang, and the tests that call it.
+# The engine with the sanitizers of GCC or clang: for threads, then for addresses and undefined behaviour, with the tests
+# that call it.
 SANITIZED := build/sanitized
 test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
-	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build $(SANITIZED) --parallel 2
-	! test -x $(SANITIZED)/guard_pages || ! grep -q avx2 /proc/cpuinfo || $(SANITIZED)/guard_pages 1 2000
+	cmake -S . -B $(SANITIZED)/threads -DONEBIT_SANITIZE=thread -DONEBIT_BINDING=OFF
+	cmake --build $(SANITIZED)/threads --parallel 2 --target agreement
+	$(SANITIZED)/threads/agreement 1 300
+	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build $(SANITIZED) --parallel 2 --target _native agreement guard_pages
+	$(SANITIZED)/agreement 1 700
+	$(SANITIZED)/guard_pages 1 2000
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \
 	  $(BIN)/python -m pytest --noconftest -n auto \

@@ -24,7 +24,7 @@ from torch import nn
 import onebit
 from onebit.engine import Engine
 from onebit.native import ISAS, native
-from peers.nets import TABLES, Case, make_files
+from peers.nets import TABLES, Case, layer, make_files
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "benchmarks"
@@ -49,20 +49,22 @@ def engine_of(case: Case, folder: Path, isa: str = "auto") -> tuple[Engine, np.n
 
 def layers(rounds: int, folder: Path) -> None:
     """Microseconds of the two steps of a layer, floats to floats, and what calls cost beside them."""
-    nets = {case.title: engine_of(case, folder) for case in TABLES["conv"]}
-    times: dict[str, list[list[float]]] = {title: [] for title in nets}
+    cases = [*(layer(width, 512 // width) for width in (16, 32, 64)), *TABLES["conv"]]
+    fast = [isa for isa in here() if isa != "scalar"]
+    nets = {(case.title, isa): engine_of(case, folder, isa) for case in cases for isa in fast}
+    times: dict[tuple[str, str], list[list[float]]] = {key: [] for key in nets}
     for _ in range(rounds):
-        for title, (net, images) in nets.items():
-            times[title] += [net.step_seconds(images) for _ in range(20)]
+        for key, (net, images) in nets.items():
+            times[key] += [net.step_seconds(images) for _ in range(20)]
     net, images = engine_of(Case("one number", nn.ReLU, (1, 1, 1)), folder)
     calls = repeated(lambda: net(images), 20_000)
-    print(f"{'median (tenth percentile)':38} {'sign':>20} {'1-bit convolution':>23} {'multiply-adds a ns':>19}")
-    for title, (_, images) in nets.items():
-        low, middle = np.percentile(times[title], (10, 50), axis=0)
+    print(f"{'median (tenth percentile)':47} {'sign':>18} {'1-bit convolution':>20} {'multiply-adds a ns':>19}")
+    for (title, isa), (_, images) in nets.items():
+        low, middle = np.percentile(times[title, isa], (10, 50), axis=0)
         sign, conv = (f"{middle[i] * 1e6:.1f} ({low[i] * 1e6:.1f}) us" for i in (0, 1))
         macs = 9 * images.shape[1] * images.size
         speed = f"{macs / middle[1] / 1e9:.0f} ({macs / low[1] / 1e9:.0f})"
-        print(f"{title:38} {sign:>20} {conv:>23} {speed:>19}")
+        print(f"{title:38} {isa:8} {sign:>18} {conv:>20} {speed:>19}")
     print(f"a call of a net that only takes the positive part of one number: {median(calls) * 1e6:.1f} us")
 
 
@@ -107,7 +109,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.part in (None, "kernel"):
-            kernel() if "avx2" in here() else print("no AVX2 here: the first table is left out")
+            kernel() if "avx2" in here() else print("no AVX2 here: the first table is left out")  # it is for x86
         if arguments.part in (None, "layers"):
             layers(arguments.rounds, Path(folder))
         if arguments.part in (None, "nets"):

@@ -218,7 +218,7 @@ MISTAKES = [
     (["net.onebit", "--against", "tvm"], "use torch, onnxruntime, openvino or none"),
     (["net.onebit", "--against", ","], "--against needs names"),
     (["net.onebit", "--isa", "avx3"], "--isa avx3: there is no such kernel; did you mean avx2?"),
-    (["net.onebit", "--isa", "neon"], "use auto, avx2 or scalar"),
+    (["net.onebit", "--isa", "mmx"], "use auto, avx512, avx2, neon or scalar"),
     (["net.onebit", "--jsn"], "did you mean --json?"),
     ([], "FILE"),
 ]
@@ -237,10 +237,10 @@ def test_mistakes(words, line, tmp_path, capsys, monkeypatch):
 
 
 def test_kernels_that_the_machine_cannot_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv(ISA_VARIABLE, "neon")
+    monkeypatch.setenv(ISA_VARIABLE, "mmx")
     code, _, err = call(capsys, "bench", saved(tmp_path, small_model()))
     assert (code, err.count("\n")) == (2, 1)
-    assert "$ONEBIT_ISA=neon: there are auto, avx2, scalar" in err
+    assert "$ONEBIT_ISA=mmx: there are auto, avx512, avx2, neon, scalar" in err
 
 
 def test_as_a_process(tmp_path):
@@ -346,13 +346,20 @@ def test_only_what_is_true_is_said_of_a_net():
 def test_what_is_said_of_a_machine(monkeypatch):
     large = CPU._replace(cores=8, instructions=("avx2", "avx512f"))
     assert [line[:7] for line in limits(binary(), "avx2", large)] == ["AVX-512", "8 cores"]
-    assert limits(binary(), "scalar") == ["plain C runs (as asked); this machine can run avx2"]
+    if "avx512" in HERE:
+        assert limits(binary(), "avx2", large)[0].endswith("can run: AVX2 kernels run (as asked)")
+        assert [line[:7] for line in limits(binary(), "avx512", large)] == ["8 cores"]
+    faster = ", ".join(isa for isa in HERE if isa != "scalar")
+    assert limits(binary(), "scalar") == [f"plain C runs (as asked); this machine can run {faster}"]
     engine = Engine(binary(), "scalar")
     layers = layers_of(engine, [1.0] * len(engine.info()["steps"]))
     without = type("Native", (), {"has_isa": staticmethod(lambda isa: isa == "scalar")})
     monkeypatch.setattr("onebit.benching.layers.native", lambda: without)
+    assert "without VPOPCNTDQ" in limits(binary(), "avx2", large)[0]
     (limit,) = limits_of(engine, layers, "as asked", CPU)
-    assert limit.why == "plain C runs: there are kernels for avx2, which this machine (Linux x86_64) can't run"
+    assert limit.why.startswith(
+        "plain C runs: there are kernels for avx512, avx2, neon, which this machine (Linux x86_64)"
+    )
     assert limit.share == 1
 
 

@@ -539,7 +539,7 @@ def test_load(tmp_path, monkeypatch):
     monkeypatch.setenv("ONEBIT_ISA", "scalar")
     assert onebit.load(path).info()["isa"] == "scalar"
     monkeypatch.setenv("ONEBIT_ISA", "mmx")
-    with pytest.raises(UserError, match=r"\$ONEBIT_ISA=mmx: there are auto, avx2, scalar"):
+    with pytest.raises(UserError, match=r"\$ONEBIT_ISA=mmx: there are auto, avx512, avx2, neon, scalar"):
         onebit.load(path)
     assert onebit.load(path, isa="scalar").info()["isa"] == "scalar"  # what is asked for goes before the variable
     with pytest.raises(UserError, match="isa="):

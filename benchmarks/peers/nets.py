@@ -35,12 +35,13 @@ class Files(NamedTuple):
     images: Path
 
 
-def _layer(width: int) -> Case:
+def layer(width: int, side: int) -> Case:
+    """A layer as nets have it, of images of this side."""
+
     def make() -> nn.Module:
         conv = onebit.ProjectionConv2d(width, width, 3, padding=1, activation_bits=1)
         return nn.Sequential(conv, nn.BatchNorm2d(width), nn.PReLU(width))
 
-    side = 56 * 64 // width
     return Case(f"3x3 conv W1A1, {width} channels, {side} x {side}", make, (width, side, side))
 
 
@@ -57,7 +58,7 @@ def _wrn22(batch: int) -> Case:
 
 
 TABLES: dict[str, list[Case]] = {
-    "conv": [_layer(width) for width in (64, 128, 256, 512)],
+    "conv": [layer(width, 56 * 64 // width) for width in (64, 128, 256, 512)],
     "resnet18": [_resnet18(bits=1)],
     "wrn22": [_wrn22(batch=1), _wrn22(batch=64)],
     "w1a32": [_resnet18(bits=32)],

@@ -1,17 +1,15 @@
-/* How near the AVX2 kernel of 1-bit convolution comes to what the core could do at most: `count` alone, without what comes
+/* How near the kernels of 1-bit convolution come to what the core could do at most: `count` alone, without what comes
    before and after it in a layer, beside loops of nothing but its instructions, all in one run.
 
        benchmarks/engine.py builds and runs this */
-#include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "../src/bconv2d_avx2.h"
 #include "../src/kernels.h"
 
-enum { ROUNDS = 301, LOOPS = 20000, MACS_OF_LOOK_UP = 32 * 2 * 4 };
+enum { ROUNDS = 201, LOOPS = 10000, MACS_OF_LOOK_UP = 32 * 2 * 4, MACS_OF_WORD = 8 * 64 };
 
 static double seconds(void) {
     struct timespec now;
@@ -19,30 +17,43 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* What 12 look-ups of the kernel need, from registers alone; no result is waited for. */
+/* Limits: what each kernel needs, from registers alone; no result is waited for. They return how many multiply-adds that is. */
 /* clang-format off */
 #define LOOK_UPS(a, b, c) "vpshufb %%ymm0, %%ymm1, %%" #a "\nvpshufb %%ymm0, %%ymm1, %%" #b "\nvpshufb %%ymm0, %%ymm1, %%" #c "\n"
-#define SHIFT(a) "vpsrlw $4, %%" #a ", %%" #a "\n"
 #define SUMS(a, b, c, S, T) "vpaddb %%" #b ", %%" #a ", %%" #a "\nvpaddb %%" #c ", %%" #a ", %%" #a "\n"          \
-    "vpaddb %%" #a ", %%" #S ", %%" #S "\n" SHIFT(a) "vpaddb %%" #a ", %%" #T ", %%" #T "\n"
+    "vpaddb %%" #a ", %%" #S ", %%" #S "\nvpsrlw $4, %%" #a ", %%" #a "\nvpaddb %%" #a ", %%" #T ", %%" #T "\n"
 #define CLOBBERED "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12"
-static void look_ups_and_shifts(void) {
-    for (int i = 0; i < LOOPS; i++)
-        __asm__ volatile(LOOK_UPS(ymm2, ymm3, ymm4) SHIFT(ymm2) LOOK_UPS(ymm5, ymm6, ymm7) SHIFT(ymm5)
-                         LOOK_UPS(ymm8, ymm9, ymm10) SHIFT(ymm8) LOOK_UPS(ymm2, ymm3, ymm4) SHIFT(ymm2) ::: CLOBBERED);
-}
-
-static void and_additions(void) {
+static double look_ups(void) {
     for (int i = 0; i < LOOPS; i++)
         __asm__ volatile(LOOK_UPS(ymm2, ymm3, ymm4) SUMS(ymm2, ymm3, ymm4, ymm11, ymm12)
                          LOOK_UPS(ymm5, ymm6, ymm7) SUMS(ymm5, ymm6, ymm7, ymm11, ymm12)
                          LOOK_UPS(ymm8, ymm9, ymm10) SUMS(ymm8, ymm9, ymm10, ymm11, ymm12)
                          LOOK_UPS(ymm2, ymm3, ymm4) SUMS(ymm2, ymm3, ymm4, ymm11, ymm12) ::: CLOBBERED);
+    return 12.0 * LOOPS * MACS_OF_LOOK_UP;
+}
+
+#define COUNT(x, sum) "vpopcntq %%" #x ", %%" #x "\nvpaddq %%" #x ", %%" #sum ", %%" #sum "\n"
+#define SINGLE(x, sum) "vpxorq %%zmm0, %%zmm1, %%" #x "\n" COUNT(x, sum)
+#define TRIPLE(x, y, sum, sum2) "vpxorq %%zmm0, %%zmm1, %%" #x "\nvpternlogq $0x60, %%zmm0, %%zmm1, %%" #x               \
+    "\nvpternlogq $0x96, %%zmm0, %%zmm1, %%" #x "\n" COUNT(x, sum) SINGLE(y, sum2)
+static double triples(void) {
+    for (int i = 0; i < LOOPS; i++)
+        __asm__ volatile(TRIPLE(zmm2, zmm3, zmm8, zmm9) TRIPLE(zmm4, zmm5, zmm10, zmm11)
+                         TRIPLE(zmm6, zmm7, zmm8, zmm9) TRIPLE(zmm2, zmm3, zmm10, zmm11) ::: CLOBBERED);
+    return 12.0 * LOOPS * MACS_OF_WORD;
+}
+
+static double singles(void) {
+    for (int i = 0; i < LOOPS; i++)
+        __asm__ volatile(SINGLE(zmm2, zmm8) SINGLE(zmm3, zmm9) SINGLE(zmm4, zmm10) SINGLE(zmm5, zmm11)
+                         SINGLE(zmm6, zmm8) SINGLE(zmm7, zmm9) SINGLE(zmm2, zmm10) SINGLE(zmm3, zmm11) ::: CLOBBERED);
+    return 8.0 * LOOPS * MACS_OF_WORD;
 }
 /* clang-format on */
 
 /* 3 x 3 with a border of 1, as many channels out as in. */
 typedef struct {
+    const Kernels *kernels;
     Bconv2d conv;
     Block block;
     uint16_t counts[BLOCK_PIXELS * MAX_BLOCK_WIDTH] __attribute__((aligned(64)));
@@ -55,8 +66,9 @@ static void *aligned(size_t bytes) {
     return found;
 }
 
-static Layer *new_layer(int32_t channels, int32_t side) {
+static Layer *new_layer(const Kernels *kernels, int32_t channels, int32_t side) {
     Layer *layer = aligned(sizeof *layer);
+    layer->kernels = kernels;
     const int32_t sizes[2] = {side, side};
     layer->conv = (Bconv2d){.planes = channels, .height = side, .width = side, .outputs = channels};
     layer->conv.out_height = layer->conv.out_width = side;
@@ -70,25 +82,30 @@ static Layer *new_layer(int32_t channels, int32_t side) {
     const uint64_t used = channels % 64 ? (UINT64_C(1) << channels % 64) - 1 : ~UINT64_C(0);
     for (size_t i = 0; i < n_words; i++)
         bits[i] = ((uint64_t)rand() << 42 ^ (uint64_t)rand() << 21 ^ (uint64_t)rand()) & used;
-    void *packed = aligned(packed_bytes_avx2(&layer->conv)), *prepared = aligned(prepared_bytes_avx2(&layer->conv));
-    void *common = aligned(common_bytes_avx2(&layer->conv));
-    put_common_avx2(&layer->conv, common);
-    pack_avx2(&layer->conv, signs, packed);
-    prepare_avx2(&layer->conv, bits, 0, layer->conv.padded.height, prepared, aligned(row_bytes_avx2(&layer->conv)));
+    void *packed = aligned(kernels->packed_bytes(&layer->conv)),
+         *prepared = aligned(kernels->prepared_bytes(&layer->conv)),
+         *common = aligned(kernels->common_bytes(&layer->conv));
+    kernels->put_common(&layer->conv, common);
+    kernels->pack(&layer->conv, signs, packed);
+    kernels->prepare(&layer->conv, bits, 0, layer->conv.padded.height, prepared,
+                     aligned(kernels->row_bytes(&layer->conv)));
     layer->block = (Block){.common = common, .packed = packed, .bits = bits, .prepared = prepared};
     return layer;
 }
 
-static void count_all(Layer *layer) {
+/* Returns the number of multiply-adds. */
+static double count_all(Layer *layer) {
+    const Kernels *kernels = layer->kernels;
     const size_t all = (size_t)layer->conv.out_height * (size_t)layer->conv.out_width;
     for (Block block = layer->block; block.first_pixel < all; block.first_pixel += BLOCK_PIXELS) {
         block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
-        prepare_block_avx2(&layer->conv, &block);
+        kernels->prepare_block(&layer->conv, &block);
         for (block.first_channel = 0; block.first_channel < layer->conv.outputs; block.first_channel += block.width) {
-            block.width = block_width_avx2(layer->conv.outputs - block.first_channel);
-            count_avx2(&layer->conv, &block, layer->counts);
+            block.width = kernels->block_width(layer->conv.outputs - block.first_channel);
+            kernels->count(&layer->conv, &block, layer->counts);
         }
     }
+    return 9.0 * layer->conv.planes * layer->conv.outputs * (double)all;
 }
 
 static int by_size(const void *left, const void *right) {
@@ -96,37 +113,64 @@ static int by_size(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+/* A row of the table: a limit, or a layer, of the table `isa`; `limit` is the row that it is compared with. */
+typedef struct {
+    const char *isa;
+    double (*loop)(void);
+    Layer *layer;
+    int limit;
+    char name[80];
+    double speeds[ROUNDS], shares[ROUNDS]; /* multiply-adds a nanosecond, and of the limit's */
+} Row;
+
+enum { MOST_ROWS = 40 };
+static Row rows[MOST_ROWS];
+static int n_rows;
+
+static Row *add_row(const char *isa, int limit, const char *name) {
+    if (n_rows == MOST_ROWS) exit(2);
+    Row *row = &rows[n_rows++];
+    row->isa = isa;
+    row->limit = limit;
+    snprintf(row->name, sizeof row->name, "%s", name);
+    return row;
+}
+
+static void add_layers(const char *isa, int limit) {
+    static const int32_t SHAPES[][2] = {{16, 32}, {32, 16}, {64, 8}, {64, 56}, {128, 28}, {256, 14}, {512, 7}};
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%d channels at %d x %d", SHAPES[i][0], SHAPES[i][1], SHAPES[i][1]);
+        add_row(isa, limit, name)->layer = new_layer(kernels_of(isa), SHAPES[i][0], SHAPES[i][1]);
+    }
+}
+
 int main(void) {
-    static const int32_t SHAPES[][2] = {{16, 32}, {32, 16}, {64, 56}, {128, 28}, {256, 14}, {512, 7}};
-    enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES, ROWS = N_SHAPES + 2, LIMIT = 1 };
-    static double speeds[ROWS][ROUNDS], shares[ROWS][ROUNDS]; /* multiply-adds a nanosecond, and of LIMIT's */
-    static char names[ROWS][80];
-    Layer *layers[N_SHAPES];
-    for (int i = 0; i < N_SHAPES; i++) layers[i] = new_layer(SHAPES[i][0], SHAPES[i][1]);
-    snprintf(names[0], sizeof *names, "look-ups and shifts alone, from registers");
-    snprintf(names[1], sizeof *names, "with additions: the limit");
-    for (int round = 0; round < ROUNDS; round++)
-        for (int row = 0; row < ROWS; row++) {
-            double macs = 12.0 * LOOPS * MACS_OF_LOOK_UP;
-            const double start = seconds();
-            if (row == 0) look_ups_and_shifts();
-            if (row == 1) and_additions();
-            if (row > 1) {
-                const int32_t channels = SHAPES[row - 2][0], side = SHAPES[row - 2][1];
-                count_all(layers[row - 2]);
-                macs = 9.0 * channels * channels * side * side;
-                snprintf(names[row], sizeof *names, "counts of a layer, %d channels at %d x %d", channels, side, side);
-            }
-            speeds[row][round] = macs / (seconds() - start) / 1e9;
+    if (kernels_of("avx2")) {
+        const int limit = n_rows;
+        add_row("avx2", limit, "limit: look-ups, shifts and additions")->loop = look_ups;
+        add_layers("avx2", limit);
+    }
+    if (kernels_of("avx512")) {
+        const int limit = n_rows;
+        add_row("avx512", limit, "limit: three words at a time")->loop = triples;
+        add_row("avx512", limit, "words one by one")->loop = singles;
+        add_layers("avx512", limit);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (Row *row = rows; row < rows + n_rows; row++) {
+            const double start = seconds(), macs = row->layer ? count_all(row->layer) : row->loop();
+            row->speeds[round] = macs / (seconds() - start) / 1e9;
         }
-    for (int round = 0; round < ROUNDS; round++)
-        for (int row = 0; row < ROWS; row++) shares[row][round] = speeds[row][round] / speeds[LIMIT][round];
-    printf("%-44s %18s %16s\n", "", "multiply-adds a ns", "of the limit");
-    for (int row = 0; row < ROWS; row++) {
-        qsort(speeds[row], ROUNDS, sizeof(double), by_size);
-        qsort(shares[row], ROUNDS, sizeof(double), by_size);
-        printf("%-44s %8.0f (p90 %.0f) %15.0f %%\n", names[row], speeds[row][ROUNDS / 2], speeds[row][ROUNDS * 9 / 10],
-               100 * shares[row][ROUNDS / 2]);
+        for (Row *row = rows; row < rows + n_rows; row++)
+            row->shares[round] = row->speeds[round] / rows[row->limit].speeds[round];
+    }
+    printf("%-8s %-40s %18s %16s\n", "", "", "multiply-adds a ns", "of the limit");
+    for (Row *row = rows; row < rows + n_rows; row++) {
+        qsort(row->speeds, ROUNDS, sizeof(double), by_size);
+        qsort(row->shares, ROUNDS, sizeof(double), by_size);
+        printf("%-8s %-40s %8.0f (p90 %.0f) %15.0f %%\n", row->isa, row->name, row->speeds[ROUNDS / 2],
+               row->speeds[ROUNDS * 9 / 10], 100 * row->shares[ROUNDS / 2]);
     }
     return 0;
 }

@@ -51,7 +51,8 @@ typedef struct {
     const uint8_t *at_most; /* a byte for each channel */
 } onebit_output;
 
-/* 'scalar' always; 'avx2' where the CPU and the operating system have it. */
+/* 'scalar' always; 'avx2', and 'avx512' with VPOPCNTDQ, where the CPU and the operating system have them; 'neon' on
+   AArch64. */
 int onebit_has_isa(const char *isa);
 
 /* NULL without memory or for an isa that is not there. */

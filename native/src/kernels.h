@@ -72,4 +72,10 @@ extern const Kernels kernels_scalar;
 #ifdef ONEBIT_AVX2
 extern const Kernels kernels_avx2;
 #endif
+#ifdef ONEBIT_AVX512
+extern const Kernels kernels_avx512;
+#endif
+#ifdef ONEBIT_NEON
+extern const Kernels kernels_neon;
+#endif
 #endif

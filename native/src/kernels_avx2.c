@@ -1,18 +1,19 @@
 /* Kernels for x86-64 with AVX2 and FMA. */
+#include "kernels_avx2.h"
+
 #include "bconv2d_avx2.h"
-#include "kernels.h"
 #include "multiply_avx2.h"
 #include "output_avx2.h"
 #include "winograd_avx2.h"
 
-static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
-                     const float *weight, float *tile) {
+void multiply_avx2(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
+                   const float *weight, float *tile) {
     multiply_tile(rows, offsets, runs, run_length, weight, tile);
 }
 
 /* Four sums of each vector, since one multiply-add waits for the last in the same sum. */
-static void multiply_row(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length,
-                         const float *weight, float *tile) {
+void multiply_row_avx2(const float *row, const ptrdiff_t *offsets, size_t runs, size_t run_length, const float *weight,
+                       float *tile) {
     floats left[4], right[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) left[i] = right[i] = _mm256_setzero_ps();
@@ -61,7 +62,7 @@ static inline void store_32(float *y, Channels32 of) {
     for (int i = 0; i < 4; i++) _mm256_storeu_ps(y + 8 * i, of.v[i]);
 }
 
-static void maximum(const Taps *taps, float *made, size_t channels) {
+void maximum_avx2(const Taps *taps, float *made, size_t channels) {
     size_t c = 0;
     for (; c + 32 <= channels; c += 32) {
         Channels32 most = load_32(taps->first + c);
@@ -78,7 +79,7 @@ static void maximum(const Taps *taps, float *made, size_t channels) {
     kernels_scalar.maximum(&rest, made + c, channels - c);
 }
 
-static void mean(const Taps *taps, float divisor, float *made, size_t channels) {
+void mean_avx2(const Taps *taps, float divisor, float *made, size_t channels) {
     const Channels32 zeros = {{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()}};
     size_t c = 0;
     for (; c + 32 <= channels; c += 32) {
@@ -99,7 +100,7 @@ static void mean(const Taps *taps, float divisor, float *made, size_t channels) 
     kernels_scalar.mean(&rest, divisor, made + c, channels - c);
 }
 
-static void multiply_add(const float *x, const float *w, float *y, size_t count) {
+void multiply_add_avx2(const float *x, const float *w, float *y, size_t count) {
     size_t i = 0;
     for (; i + 8 <= count; i += 8)
         _mm256_storeu_ps(y + i,
@@ -120,16 +121,16 @@ const Kernels kernels_avx2 = {
     .block_bytes = block_bytes_avx2,
     .prepare_block = prepare_block_avx2,
     .count = count_avx2,
-    .multiply = multiply,
-    .multiply_row = multiply_row,
+    .multiply = multiply_avx2,
+    .multiply_row = multiply_row_avx2,
     .transform_pixels = transform_pixels_avx2,
     .multiply_places = multiply_places_avx2,
     .transform_products = transform_products_avx2,
     .least_finished = 8,
     .finish = finish_avx2,
     .least_pooled = 32,
-    .maximum = maximum,
-    .mean = mean,
+    .maximum = maximum_avx2,
+    .mean = mean_avx2,
     .least_added = 8,
-    .multiply_add = multiply_add,
+    .multiply_add = multiply_add_avx2,
 };

@@ -24,7 +24,8 @@ def load(
 
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
     threads  cores that a call uses; the same bits with any number of them
-    isa      the kernels of the native engine: 'avx2', 'scalar', or 'auto': $ONEBIT_ISA, or the fastest that can run
+    isa      the kernels of the native engine: 'avx512', 'avx2', 'neon', 'scalar', or 'auto': $ONEBIT_ISA, or the
+             fastest that can run
     engine   'native': from bits, fast; 'reference': the NumPy interpreter, short and slow
 
     Needs no torch. A file that is not sound raises `onebit.ModelFileError`. If the native engine is not there, that

@@ -8,7 +8,7 @@ from types import ModuleType
 from onebit.errors import UserError
 from onebit.machine import cores
 
-ISAS = ("avx2", "scalar")  # the fastest first
+ISAS = ("avx512", "avx2", "neon", "scalar")  # the fastest first
 ISA_VARIABLE = "ONEBIT_ISA"
 
 

@@ -82,12 +82,19 @@ def limits_of(engine: Engine, layers: list[Layer], why_isa: str, machine: Machin
         found += _without_kernel(layers, engine.isa)
     made = [limit for limit in found if limit.layers]
     if engine.isa == "avx2" and "avx512f" in machine.instructions:
-        made.append(Limit("AVX-512, which this CPU has: there are no kernels for it; other programs may use it"))
+        made.append(Limit(_why_no_avx512(why_isa)))
     if machine.cores > 1:
         made.append(
             Limit(f"{machine.cores} cores: a call uses one; call a net from several threads to use the others")
         )
     return made
+
+
+def _why_no_avx512(why_isa: str) -> str:
+    """Of a net with AVX2 kernels on a CPU that has more."""
+    if native().has_isa("avx512"):
+        return f"AVX-512, which this machine can run: AVX2 kernels run ({why_isa})"
+    return "AVX-512: this CPU has it without VPOPCNTDQ, which onebit's kernels need; other programs may use it"
 
 
 def _limit(why: str, layers: Iterable[Layer]) -> Limit:

@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="programs to compare with, with commas between them (default: all that are installed)",
     )
     parser.add_argument(
-        "--isa", default="auto", metavar="auto|avx2|scalar", help="onebit's kernels (default: auto, the fastest)"
+        "--isa",
+        default="auto",
+        metavar="auto|avx512|avx2|neon|scalar",
+        help="onebit's kernels (default: auto, the fastest)",
     )
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N", help="turns that every program has (default: 10)"
@@ -94,7 +97,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UserError(f"--seconds {arguments.seconds:g}: use more than 0")
     if arguments.isa not in {"auto", *ISAS}:
         near = get_close_matches(arguments.isa, ISAS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"use auto, {' or '.join(ISAS)}"
+        hint = f"did you mean {near[0]}?" if near else f"use auto, {', '.join(ISAS[:-1])} or {ISAS[-1]}"
         raise UserError(f"--isa {arguments.isa}: there is no such kernel; {hint}")
 
 

@@ -1,0 +1,332 @@
+/* Every table of kernels that this machine can run beside plain C: nets of random shapes, weights and output stages, built twice
+   through the public interface. Sums, bits and all that follows from them must be equal, and so must what only compares or
+   scales floats; sums of floats may differ by rounding. Then the same nets with several threads: the same bits. Needs nothing but the engine, so it runs under emulators, too.
+
+       agreement SEED NETS */
+#include "plans.h"
+
+static const int32_t CHANNELS[] = {1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 192, 260};
+static const int32_t WIDTHS[] = {1, 2, 7, 8};
+enum { BATCH = 2, N_CHANNELS = sizeof CHANNELS / sizeof *CHANNELS, N_WIDTHS = sizeof WIDTHS / sizeof *WIDTHS };
+static const float NEAR = 1e-5f; /* of the largest number */
+
+static size_t n_weights(int32_t channels, const onebit_window *window, int32_t outputs) {
+    return (size_t)outputs * (size_t)(channels / window->groups) * (size_t)window->kernel[0] *
+           (size_t)window->kernel[1];
+}
+
+static void add_bconv2d(Plan *plan, int32_t bits, const onebit_window *window, const onebit_output *output) {
+    const size_t count = n_weights(plan->values[bits].channels, window, output->channels);
+    must(plan, onebit_add_bconv2d(plan->net, bits, window, output->channels, draw_signs(plan, count), count, output));
+}
+
+/* The input, and bits of it. */
+static int32_t add_input_bits(Plan *plan, int32_t channels, const int32_t sides[2]) {
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    const int32_t bits = add_value(plan, ONEBIT_BITS, channels, sides);
+    onebit_output output = plain_output(channels, -1);
+    draw_bits(plan, &output, bits, 1);
+    must(plan, onebit_add_pointwise(plan->net, input, &output));
+    return bits;
+}
+
+/* 3 x 3 with zero padding, as nets have it: every shape of tile, odd and even rows. */
+static void every_width(Plan *plan, int32_t channels, int32_t width) {
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+    const int32_t sides[2] = {5, width}, bits = add_input_bits(plan, channels, sides);
+    plan->output = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    const onebit_output output = plain_output(channels, plan->output);
+    add_bconv2d(plan, bits, &window, &output);
+    plan->is_exact = true;
+}
+
+typedef struct {
+    int32_t channels, outputs, sides[2], sizes[2];
+    onebit_window window;
+} Layer;
+
+static Layer draw_layer(void) {
+    static const int32_t GROUPS[] = {1, 1, 1, 2, 3}, OF_GROUP[] = {1, 3, 32, 65}, OUTPUTS[] = {1, 5, 8, 17, 24};
+    const int32_t groups = ONE_OF(GROUPS);
+    Layer layer = {.channels = groups > 1 ? groups * ONE_OF(OF_GROUP) : ONE_OF(CHANNELS)};
+    layer.outputs = groups > 1 ? groups * ONE_OF(OUTPUTS) : ONE_OF(CHANNELS);
+    layer.window = draw_window(groups, layer.sides);
+    sizes_made(&layer.window, layer.sides, layer.sizes);
+    return layer;
+}
+
+/* Two 1-bit layers of one input; the second has a stage, maybe with the first as its residual, and makes numbers, and bits
+   unless it is in groups. */
+static void bits_to_numbers_and_bits(Plan *plan) {
+    const Layer layer = draw_layer();
+    const int32_t bits = add_input_bits(plan, layer.channels, layer.sides);
+    const int32_t first = add_value(plan, ONEBIT_FLOAT, layer.outputs, layer.sizes);
+    onebit_output output = plain_output(layer.outputs, first);
+    add_bconv2d(plan, bits, &layer.window, &output);
+    plan->output = add_value(plan, ONEBIT_FLOAT, layer.outputs, layer.sizes);
+    output = plain_output(layer.outputs, plan->output);
+    draw_stage(plan, &output, first);
+    const int32_t made = layer.window.groups == 1 ? add_value(plan, ONEBIT_BITS, layer.outputs, layer.sizes) : -1;
+    if (made >= 0) draw_bits(plan, &output, made, 9);
+    add_bconv2d(plan, bits, &layer.window, &output);
+    if (made >= 0) plan->output = join(plan, plan->output, as_floats(plan, made));
+    plan->is_exact = true;
+}
+
+/* Bits alone, straight from counts, and a second layer that reads them. */
+static void bits_to_bits(Plan *plan) {
+    Layer layer = draw_layer();
+    layer.window.groups = 1;
+    const int32_t bits = add_input_bits(plan, layer.channels, layer.sides);
+    const int32_t between_layers = add_value(plan, ONEBIT_BITS, layer.outputs, layer.sizes);
+    onebit_output output = plain_output(layer.outputs, -1);
+    if (one_in(2)) draw_stage(plan, &output, -1);
+    draw_bits(plan, &output, between_layers, 9);
+    add_bconv2d(plan, bits, &layer.window, &output);
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+    const int32_t channels = ONE_OF(CHANNELS);
+    plan->output = add_value(plan, ONEBIT_FLOAT, channels, layer.sizes);
+    output = plain_output(channels, plan->output);
+    add_bconv2d(plan, between_layers, &window, &output);
+    plan->is_exact = true;
+}
+
+/* Counts at their limits: all bits of a window are equal, and so are those of each kernel. */
+static void extremes(Plan *plan) {
+    static const int32_t PLANES[] = {31, 33, 64, 128, 255, 256, 260, 1000, 7281}; /* the last: 65529 taps */
+    const int32_t channels = ONE_OF(PLANES), outputs = between(2, 70), sides[2] = {3, between(3, 5)};
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 0, 0, 1}, 1};
+    const int32_t sizes[2] = {2, sides[1] - 1};
+    const size_t count = n_weights(channels, &window, outputs);
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    const int32_t bits = add_value(plan, ONEBIT_BITS, channels, sides);
+    onebit_output output = plain_output(channels, -1);
+    draw_bits(plan, &output, bits, 1);
+    float *thresholds = draw_floats(plan, (size_t)channels);
+    for (int32_t c = 0; c < channels; c++) thresholds[c] = output.at_most[c] ? INFINITY : -INFINITY;
+    output.thresholds = thresholds;
+    must(plan, onebit_add_pointwise(plan->net, input, &output));
+    int8_t *signs = draw_signs(plan, count);
+    for (size_t i = 0; i < count; i++) signs[i] = i / (count / (size_t)outputs) % 2 ? 1 : -1;
+    plan->output = add_value(plan, ONEBIT_FLOAT, outputs, sizes);
+    output = plain_output(outputs, plan->output);
+    must(plan, onebit_add_bconv2d(plan->net, bits, &window, outputs, signs, count, &output));
+    plan->is_exact = true;
+}
+
+/* Sums as whole numbers, their bits, and the largest of neighbours. */
+static void sums(Plan *plan) {
+    const Layer layer = draw_layer();
+    const int32_t bits = add_input_bits(plan, layer.channels, layer.sides);
+    const int32_t made = add_value(plan, ONEBIT_SUMS, layer.outputs, layer.sizes);
+    onebit_output output = plain_output(layer.outputs, made);
+    add_bconv2d(plan, bits, &layer.window, &output);
+    const int32_t passed = add_value(plan, ONEBIT_BITS, layer.outputs, layer.sizes);
+    int32_t *thresholds = keep(plan, (size_t)layer.outputs * sizeof *thresholds);
+    for (int32_t c = 0; c < layer.outputs; c++) thresholds[c] = between(-9, 9);
+    must(plan, onebit_add_threshold(plan->net, made, passed, thresholds, draw_flags(plan, layer.outputs),
+                                    (size_t)layer.outputs));
+    const int32_t numbers = add_value(plan, ONEBIT_FLOAT, layer.outputs, layer.sizes);
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+    output = plain_output(layer.outputs, numbers);
+    draw_stage(plan, &output, -1);
+    must(plan, onebit_add_pool(plan->net, made, &window, ONEBIT_MAX, layer.sizes, &output));
+    plan->output = join(plan, numbers, as_floats(plan, passed));
+    plan->is_exact = true;
+}
+
+/* An output stage by itself, behind floats or the largest of them. */
+static void stages_of_floats(Plan *plan) {
+    const int32_t channels = ONE_OF(CHANNELS), sides[2] = {between(1, 6), between(1, 6)};
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    plan->output = add_value(plan, ONEBIT_FLOAT, channels, sides);
+    const int32_t bits = add_value(plan, ONEBIT_BITS, channels, sides);
+    const onebit_window window = {{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+    onebit_output output = plain_output(channels, plan->output);
+    draw_stage(plan, &output, input);
+    draw_bits(plan, &output, bits, 1);
+    if (one_in(3)) output.numbers_to = -1;
+    must(plan, one_in(2) ? onebit_add_pointwise(plan->net, input, &output)
+                         : onebit_add_pool(plan->net, input, &window, ONEBIT_MAX, sides, &output));
+    const int32_t numbers = as_floats(plan, bits);
+    plan->output = output.numbers_to < 0 ? numbers : join(plan, plan->output, numbers);
+    plan->is_exact = true;
+}
+
+/* Float convolutions, depthwise ones too; images that are large enough for Winograd's way, where a table has it. */
+static void float_convolution(Plan *plan) {
+    Layer layer = draw_layer();
+    if (one_in(3)) layer.window.groups = layer.outputs = layer.channels; /* depthwise */
+    if (one_in(4)) {
+        layer = (Layer){
+            between(16, 40), between(16, 40), {between(12, 20), between(12, 20)}, {0, 0}, {{0}, {0}, {0}, {0}, 0}};
+        layer.window = (onebit_window){{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+        sizes_made(&layer.window, layer.sides, layer.sizes);
+    }
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, layer.channels, layer.sides);
+    plan->output = add_value(plan, ONEBIT_FLOAT, layer.outputs, layer.sizes);
+    onebit_output output = plain_output(layer.outputs, plan->output);
+    if (one_in(2)) {
+        output.scale = draw_floats(plan, (size_t)layer.outputs);
+        output.shift = draw_floats(plan, (size_t)layer.outputs);
+    }
+    const size_t count = n_weights(layer.channels, &layer.window, layer.outputs);
+    must(plan, onebit_add_conv2d(plan->net, input, &layer.window, layer.outputs, draw_floats(plan, count), count,
+                                 one_in(4), &output));
+}
+
+/* Means of windows and of parts of the image. */
+static void means(Plan *plan) {
+    Layer layer = draw_layer();
+    layer.window.dilation[0] = layer.window.dilation[1] = layer.window.groups = 1;
+    for (int side = 0; side < 4; side++)
+        if (layer.window.padding[side] >= layer.window.kernel[side / 2]) layer.window.padding[side] = 0;
+    for (int axis = 0; axis < 2; axis++) /* so that it fits without padding */
+        if (layer.sides[axis] < layer.window.kernel[axis]) layer.sides[axis] = layer.window.kernel[axis];
+    sizes_made(&layer.window, layer.sides, layer.sizes);
+    const bool adapts = one_in(3);
+    if (adapts) layer.sizes[0] = between(1, layer.sides[0]), layer.sizes[1] = between(1, layer.sides[1]);
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, layer.channels, layer.sides);
+    plan->output = add_value(plan, ONEBIT_FLOAT, layer.channels, layer.sizes);
+    onebit_output output = plain_output(layer.channels, plan->output);
+    must(plan, adapts ? onebit_add_adaptive_mean(plan->net, input, layer.sizes, &output)
+                      : onebit_add_pool(plan->net, input, &layer.window, one_in(2) ? ONEBIT_MEAN : ONEBIT_MEAN_PADDED,
+                                        layer.sizes, &output));
+}
+
+static const struct {
+    const char *name;
+    void (*add)(Plan *plan);
+} RECIPES[] = {{"bits to numbers and bits", bits_to_numbers_and_bits},
+               {"bits to bits", bits_to_bits},
+               {"extremes", extremes},
+               {"sums", sums},
+               {"stages of floats", stages_of_floats},
+               {"float convolution", float_convolution},
+               {"means", means}};
+enum { N_RECIPES = sizeof RECIPES / sizeof *RECIPES };
+
+/* What is tested: a recipe, or, from N_RECIPES on, every_width of some channels. */
+typedef struct {
+    int which;
+    uint64_t seed;
+} Subject;
+
+static void describe(Subject subject, char *words, size_t room) {
+    const int shape = subject.which - N_RECIPES;
+    if (shape < 0)
+        snprintf(words, room, "%s, net %llu", RECIPES[subject.which].name, (unsigned long long)subject.seed);
+    else
+        snprintf(words, room, "3 x 3 of %d channels, width %d", CHANNELS[shape / N_WIDTHS], WIDTHS[shape % N_WIDTHS]);
+}
+
+static Plan new_plan(Subject subject, const char *isa) {
+    Plan plan = {.net = checked(onebit_net_new(isa))};
+    random_state = subject.seed;
+    const int shape = subject.which - N_RECIPES;
+    if (shape < 0)
+        RECIPES[subject.which].add(&plan);
+    else
+        every_width(&plan, CHANNELS[shape / N_WIDTHS], WIDTHS[shape % N_WIDTHS]);
+    must(&plan, onebit_net_finish(plan.net, plan.output));
+    for (size_t i = 0; i < plan.n_kept; i++) free(plan.kept[i]);
+    return plan;
+}
+
+/* Numbers with ties; where outputs must be equal, also zeros of both signs and what is not finite. */
+static float *draw_images(const Plan *plan) {
+    static const float ODD[] = {0, -0.f, 1, -1, NAN, INFINITY, -INFINITY, 1e-45f};
+    const size_t count = BATCH * count_of(plan->values[0]);
+    float *images = checked(malloc(count * sizeof *images));
+    for (size_t i = 0; i < count; i++) images[i] = plan->is_exact && one_in(20) ? ONE_OF(ODD) : number();
+    return images;
+}
+
+static void *new_workspace(const Plan *plan, int32_t threads) {
+    return checked(aligned_alloc(64, (onebit_workspace_bytes(plan->net, threads) + 63) / 64 * 64 + 64));
+}
+
+static size_t n_outputs(const Plan *plan) { return BATCH * count_of(plan->values[plan->output]); }
+
+static float *run(const Plan *plan, const float *images) {
+    void *workspace = new_workspace(plan, 1);
+    float *outputs = checked(malloc(n_outputs(plan) * sizeof *outputs));
+    if (onebit_run(plan->net, NULL, workspace, images, BATCH, ONEBIT_NHWC, outputs, NULL)) exit(2);
+    free(workspace);
+    return outputs;
+}
+
+/* Several threads must make the same bits as one, within an image and side by side, in whatever workspace. */
+static bool is_same_with_threads(const Plan *plan, const float *images, const float *expected) {
+    static const int32_t THREADS[] = {2, 3};
+    static onebit_team *teams[2];
+    const size_t bytes = n_outputs(plan) * sizeof *expected;
+    bool is_same = true;
+    for (size_t i = 0; i < 2; i++) {
+        if (!teams[i]) teams[i] = checked(onebit_team_new(THREADS[i]));
+        void *workspaces[3] = {NULL}, *shared = new_workspace(plan, THREADS[i]);
+        for (int32_t t = 0; t < THREADS[i]; t++) workspaces[t] = new_workspace(plan, 1);
+        float *outputs = checked(malloc(bytes));
+        if (onebit_run(plan->net, teams[i], shared, images, BATCH, ONEBIT_NHWC, outputs, NULL)) exit(2);
+        is_same &= !memcmp(outputs, expected, bytes);
+        memset(outputs, 0, bytes);
+        if (onebit_run_apart(plan->net, teams[i], workspaces, images, BATCH, ONEBIT_NHWC, outputs)) exit(2);
+        is_same &= !memcmp(outputs, expected, bytes);
+        free(outputs);
+        free(shared);
+        for (int32_t t = 0; t < THREADS[i]; t++) free(workspaces[t]);
+    }
+    return is_same;
+}
+
+static bool is_same(float found, float expected) { return found == expected || (isnan(found) && isnan(expected)); }
+
+static bool agree(Subject subject, const char *isa) {
+    Plan plain = new_plan(subject, "scalar"), fast = new_plan(subject, isa);
+    float *images = draw_images(&plain), *expected = run(&plain, images), *found = run(&fast, images), largest = 1;
+    const size_t count = BATCH * count_of(plain.values[plain.output]);
+    for (size_t i = 0; i < count; i++) largest = fabsf(expected[i]) > largest ? fabsf(expected[i]) : largest;
+    size_t wrong = 0, first = 0;
+    for (size_t i = count; i-- > 0;)
+        if (plain.is_exact ? !is_same(found[i], expected[i]) : !(fabsf(found[i] - expected[i]) <= NEAR * largest))
+            wrong++, first = i;
+    if (wrong) {
+        char words[100];
+        describe(subject, words, sizeof words);
+        printf("%s, %s: %zu of %zu numbers differ, number %zu is %.9g in place of %.9g\n", isa, words, wrong, count,
+               first, (double)found[first], (double)expected[first]);
+    }
+    const bool is_same = is_same_with_threads(&fast, images, found) && is_same_with_threads(&plain, images, expected);
+    if (!is_same) {
+        char words[100];
+        describe(subject, words, sizeof words);
+        printf("%s, %s: several threads make other bits than one\n", isa, words);
+    }
+    free(images);
+    free(expected);
+    free(found);
+    onebit_net_free(plain.net);
+    onebit_net_free(fast.net);
+    return !wrong && is_same;
+}
+
+int main(int n_words, char **words) {
+    static const char *const ISAS[] = {"avx2", "avx512", "neon"};
+    if (n_words != 3) {
+        fprintf(stderr, "agreement SEED NETS\n");
+        return 2;
+    }
+    const uint64_t seed = strtoull(words[1], NULL, 10), nets = strtoull(words[2], NULL, 10);
+    int passed = 0, failed = 0;
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (size_t i = 0; i < sizeof ISAS / sizeof *ISAS; i++) {
+        if (!onebit_has_isa(ISAS[i])) continue;
+        printf("%s\n", ISAS[i]);
+        for (int which = N_RECIPES; which < N_RECIPES + N_CHANNELS * N_WIDTHS; which++)
+            agree((Subject){which, seed}, ISAS[i]) ? passed++ : failed++;
+        for (uint64_t net = 0; net < nets; net++)
+            agree((Subject){(int)(net % N_RECIPES), seed * 1000003 + net}, ISAS[i]) ? passed++ : failed++;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed || !passed; /* with nothing but plain C there is nothing to compare */
+}
