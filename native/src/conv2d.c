@@ -133,15 +133,12 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
     const size_t padded_numbers = (size_t)it->padded.height * (size_t)it->padded.width * (size_t)it->shape.channels;
     it->step.scratch_bytes = it->pads ? padded_numbers * sizeof(float) : 0;
-    const bool is_whole = image->kind == ONEBIT_LEVELS;
-    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, false, &it->output);
     if (!status) status = fill_step(net, it, weight);
-    if (!status && image->kind == ONEBIT_FLOAT && !wanted->keeps_zeros)
-        it->winograd = new_winograd(net, &it->shape, weight);
+    if (!status && !wanted->keeps_zeros) it->winograd = new_winograd(net, &it->shape, weight);
     if (it->winograd && winograd_scratch(it->winograd) > it->step.scratch_bytes)
         it->step.scratch_bytes = winograd_scratch(it->winograd);
-    const char *kernel = it->winograd ? "Winograd or floats" : is_whole ? "levels as floats" : "floats";
-    return status ? status : add_step(net, &it->step, kernel, IN_TABLE);
+    return status ? status : add_step(net, &it->step, it->winograd ? "Winograd or floats" : "floats", IN_TABLE);
 }
 
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

@@ -1,6 +1,7 @@
 /* Kernels for x86-64 with AVX2 and FMA. */
 #include "bconv2d_avx2.h"
 #include "kernels.h"
+#include "levels_avx2.h"
 #include "multiply_avx2.h"
 #include "output_avx2.h"
 #include "winograd_avx2.h"
@@ -118,6 +119,8 @@ const Kernels kernels_avx2 = {
     .prepare = prepare_avx2,
     .prepare_block = prepare_block_avx2,
     .count = count_avx2,
+    .signs_of_levels = &signs_of_levels_avx2,
+    .bytes_of_levels = &bytes_of_levels_avx2,
     .multiply = multiply,
     .multiply_row = multiply_row,
     .transform_pixels = transform_pixels_avx2,

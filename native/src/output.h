@@ -1,4 +1,4 @@
-/* The last part of a layer: from the numbers that it makes to floats, sums or bits in memory. */
+/* The last part of a layer: from the numbers that it makes to floats, sums, bits or levels in memory. */
 #ifndef ONEBIT_OUTPUT_H
 #define ONEBIT_OUTPUT_H
 
@@ -10,10 +10,12 @@ typedef struct {
     const float *first_slope, *second_slope;
     float first_low, first_high, second_low, second_high;
     bool first_clamps, second_clamps;
-    int32_t residual, numbers_to, bits_to;
+    int32_t residual, numbers_to, bits_to, levels_to;
     bool makes_sums;
     const float *thresholds; /* null: 0, for every channel */
     const uint32_t *flips;   /* of the sign bit, so that v <= t is -v >= -t; null: none */
+    float per_unit;          /* of levels, and the lowest and highest */
+    int32_t low, high;
     int32_t channels;
 } Output;
 
@@ -31,7 +33,7 @@ typedef struct {
     const float *residual;
     float *float_numbers;
     int32_t *sum_numbers;
-    uint8_t *bits;
+    uint8_t *bits, *levels;
 } Pixels;
 
 /* Checks `wanted` for a step that makes `channels` x `sizes` numbers; copies it. */

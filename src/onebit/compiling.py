@@ -55,7 +55,9 @@ def sides_of(value: Value) -> tuple[int, int, int]:
 def bytes_of(value: Value) -> int:
     """Of one image, as the engine keeps it."""
     channels, height, width = sides_of(value)
-    return height * width * (8 * -(-channels // 64) if value.kind == "bits" else 4 * channels)
+    if value.kind == "bits":
+        return height * width * 8 * -(-channels // 64)
+    return height * width * channels * (1 if value.kind == "levels" else 4)
 
 
 class _Compiling:
@@ -68,7 +70,8 @@ class _Compiling:
         offsets = place_values(model, steps)
         for name in names:
             value = self.values[name]
-            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name])
+            low = value.low if value.kind == "levels" else 0
+            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets[name], low)
         self.native_steps = [self._add(step) for step in steps]
         check_memory(self.net.workspace_bytes)
         self.net.finish(self.number[model.graph.nodes[-1].name])
@@ -112,6 +115,9 @@ class _Compiling:
             bits_to=number(tail.bits),
             thresholds=tail.thresholds,
             at_most=tail.at_most,
+            levels_to=number(tail.levels),
+            per_unit=tail.per_unit,
+            high=tail.high,
         )
 
     def pointwise(self, step: Step) -> None:
@@ -170,10 +176,6 @@ class _Compiling:
     def unary(self, step: Step) -> None:
         self.net.unary(*self.ends(step), UNARIES.index(step.node.op))
 
-    def quantize(self, step: Step) -> None:
-        at = step.node.attributes
-        self.net.quantize(*self.ends(step), at["per_unit"], at["low"], at["high"])
-
     def threshold(self, step: Step) -> None:
         at_most = at_most_of(step.node, self.values[step.reads[0]].channels)
         self.net.threshold(*self.ends(step), step.node.tensors["thresholds"], at_most)
@@ -205,7 +207,6 @@ _STEPS: dict[str, Callable[[_Compiling, Step], None]] = {
     "max_pool2d": _Compiling.pool,
     "avg_pool2d": _Compiling.pool,
     "adaptive_avg_pool2d": _Compiling.adaptive_mean,
-    "quantize": _Compiling.quantize,
     "threshold": _Compiling.threshold,
     "concatenate": _Compiling.concatenate,
     "slice": _Compiling.slice,

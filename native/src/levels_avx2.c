@@ -1,0 +1,218 @@
+/* 1-bit kernels on levels with AVX2, by look-ups: four planes of 32 channels in two of them.
+
+   With signs of -1 and +1, sum of sign * u = 2 * S - U: S is the sum of the u whose sign is +1, U that of all. Of four planes
+   there are 16 different S, from 0 to 4 * 255 = 1020. `prepare` makes a table of them for every four planes of a
+   pixel, in two rows of bytes: the low five bits, and the high five. A window's taps and all channels share it. The signs of
+   four planes are a nibble; nibbles of 32 channels are the places of a vpshufb in a row of the table.
+
+   A byte holds eight of these (8 * 31 < 256). Then low and high bytes are put side by side and become words low + 32 * high by
+   one vpmaddubsw; a word holds eight such sums, of 64 nibbles in all (64 * 1020 < 65536). Eight nibbles of 128 places take
+   128 look-ups and additions less 8, and 24 instructions for the words: 28 multiply-adds an instruction. */
+#include "levels_avx2.h"
+
+#include <string.h>
+
+#include "avx2.h"
+
+typedef __m256i vector;
+
+enum { ROW = 16, TABLE = 2 * ROW, LOW_BITS = 5, NIBBLES_OF_BYTE = 8, NIBBLES_OF_WORD = 64, VECTORS = 4 };
+
+/* Nibbles of a pixel, of a run, of a window. */
+static size_t pixel_nibbles(const LevelConv *conv) { return (conv->planes + 3) / 4; }
+static size_t run_nibbles(const LevelConv *conv) { return conv->run_pixels * pixel_nibbles(conv); }
+static size_t window_nibbles(const LevelConv *conv) { return conv->runs * run_nibbles(conv); }
+
+static size_t width(size_t channels_left) { return channels_left > 32 ? 64 : channels_left > 16 ? 32 : 16; }
+
+static size_t pixel_bytes(const LevelConv *conv) { return TABLE * pixel_nibbles(conv); }
+
+static inline void put_table(const uint8_t *bytes, uint8_t *table) {
+    /* Of entry w, which of each pair of planes count: bits 0 and 1 of w, and 2 and 3. */
+    const vector first = _mm256_setr_epi16(0, 1, 256, 257, 0, 1, 256, 257, 0, 1, 256, 257, 0, 1, 256, 257);
+    const vector second = _mm256_setr_epi16(0, 0, 0, 0, 1, 1, 1, 1, 256, 256, 256, 256, 257, 257, 257, 257);
+    int16_t pairs[2];
+    memcpy(pairs, bytes, sizeof pairs);
+    const vector sums = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_set1_epi16(pairs[0]), first),
+                                         _mm256_maddubs_epi16(_mm256_set1_epi16(pairs[1]), second));
+    const vector low = _mm256_and_si256(sums, _mm256_set1_epi16((1 << LOW_BITS) - 1));
+    const vector both = _mm256_packus_epi16(low, _mm256_srli_epi16(sums, LOW_BITS)); /* halves of both rows by turns */
+    _mm256_storeu_si256((vector *)table, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+/* Prepared: the two rows of the table of each nibble, [pixel][nibble][TABLE]. What a pixel takes away is the sum of its bytes. */
+static void prepare(const LevelConv *conv, const uint8_t *bytes, size_t pixels, void *prepared, int32_t *taken_away) {
+    const size_t whole = conv->planes / 4 * 4, left = conv->planes - whole;
+    uint8_t *table = prepared;
+    for (size_t pixel = 0; pixel < pixels; pixel++, bytes += conv->planes) {
+        int32_t sum = 0;
+        for (size_t plane = 0; plane < whole; plane += 4, table += TABLE) put_table(bytes + plane, table);
+        for (size_t plane = 0; plane < conv->planes; plane++) sum += bytes[plane];
+        taken_away[pixel] = sum;
+        if (!left) continue;
+        uint8_t last[4] = {0};
+        memcpy(last, bytes + whole, left);
+        put_table(last, table);
+        table += TABLE;
+    }
+}
+
+/* Packed: the nibbles of a block of channels, [nibble][channel of the block], one block after another. */
+static size_t packed_bytes(const LevelConv *conv) {
+    return level_channels(&signs_of_levels_avx2, conv->outputs) * window_nibbles(conv);
+}
+
+static void pack(const LevelConv *conv, const int8_t *weights, void *packed) {
+    const size_t taps = conv->runs * conv->run_pixels, nibbles = window_nibbles(conv);
+    for (size_t first = 0, columns; first < conv->outputs; first += columns) {
+        columns = width(conv->outputs - first);
+        uint8_t *block = (uint8_t *)packed + first * nibbles;
+        for (size_t n = 0; n < columns && first + n < conv->outputs; n++)
+            for (size_t plane = 0; plane < conv->planes; plane++)
+                for (size_t tap = 0; tap < taps; tap++) {
+                    const bool is_one = weights[((first + n) * conv->planes + plane) * taps + tap] > 0;
+                    block[(tap * pixel_nibbles(conv) + plane / 4) * columns + n] |= (uint8_t)(is_one << plane % 4);
+                }
+    }
+}
+
+/* A tile is four vectors: 64 channels of 2 pixels, 32 of 4, or 16 of 8, of which the halves of a vector hold two. */
+INLINE size_t pixels_of_tile(size_t columns) { return 32 * VECTORS / columns; }
+
+INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *)from); }
+INLINE vector in_halves(const uint8_t *first, const uint8_t *second) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)first)),
+                                   _mm_loadu_si128((const __m128i *)second), 1);
+}
+
+/* The row that vector v of a tile looks up, and its places there. */
+INLINE vector row_of(const uint8_t *const *tables, size_t at, size_t v, size_t columns) {
+    if (columns == 16) return in_halves(tables[2 * v] + at, tables[2 * v + 1] + at);
+    const uint8_t *row = tables[columns == 32 ? v : v / 2] + at;
+    return in_halves(row, row);
+}
+INLINE vector places_of(const uint8_t *nibbles, size_t v, size_t columns) {
+    return columns == 16 ? in_halves(nibbles, nibbles) : load(nibbles + (columns == 64 ? v % 2 * 32 : 0));
+}
+
+/* Adds up to eight nibbles, from `at` on in each pixel's tables, to the words of a tile: for each vector, those of channels 0
+   to 7 and 16 to 23, then of 8 to 15 and 24 to 31. */
+INLINE void add_nibbles(const uint8_t *const *tables, size_t at, const uint8_t *nibbles, size_t count, size_t columns,
+                        vector words[2 * VECTORS]) {
+    const vector weights = _mm256_set1_epi16(1 | (1 << LOW_BITS) << 8);
+    vector low[VECTORS], high[VECTORS];
+    for (size_t v = 0; v < VECTORS; v++) low[v] = high[v] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t k = 0; k < count; k++)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            const vector places = places_of(nibbles + k * columns, v, columns);
+            const vector found_low = _mm256_shuffle_epi8(row_of(tables, at + k * TABLE, v, columns), places);
+            const vector found_high = _mm256_shuffle_epi8(row_of(tables, at + k * TABLE + ROW, v, columns), places);
+            low[v] = k ? _mm256_add_epi8(low[v], found_low) : found_low;
+            high[v] = k ? _mm256_add_epi8(high[v], found_high) : found_high;
+        }
+#pragma GCC unroll 4
+    for (size_t v = 0; v < VECTORS; v++) {
+        const vector first = _mm256_unpacklo_epi8(low[v], high[v]), second = _mm256_unpackhi_epi8(low[v], high[v]);
+        words[2 * v] = _mm256_add_epi16(words[2 * v], _mm256_maddubs_epi16(first, weights));
+        words[2 * v + 1] = _mm256_add_epi16(words[2 * v + 1], _mm256_maddubs_epi16(second, weights));
+    }
+}
+
+/* What words can hold of a window: part of one run, or several whole runs. */
+typedef struct {
+    size_t run, runs, first, nibbles;
+} Part;
+
+static Part next_part(const LevelConv *conv, Part part) {
+    const size_t in_run = run_nibbles(conv);
+    part.first += part.nibbles;
+    if (part.first == in_run || part.runs > 1) {
+        part.run += part.runs;
+        part.first = 0;
+    }
+    const size_t left = in_run - part.first, whole = NIBBLES_OF_WORD / in_run, runs_left = conv->runs - part.run;
+    part.nibbles = left < NIBBLES_OF_WORD ? left : NIBBLES_OF_WORD;
+    part.runs = part.first || !whole ? runs_left > 0 : whole < runs_left ? whole : runs_left;
+    return part;
+}
+
+typedef struct {
+    const LevelConv *conv;
+    const LevelBlock *block;
+    const uint8_t *nibbles; /* of the part */
+    Part part;
+    bool is_first;
+    int32_t *sums;
+} Tiles;
+
+/* sums = base - taken away + 2 * words, or 2 * words more than they are. */
+INLINE void put_eight(const Tiles *tiles, size_t pixel, size_t channel, size_t columns, __m128i words) {
+    vector *sums = (vector *)(tiles->sums + pixel * columns + channel);
+    const vector twice = _mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 1);
+    const vector before = tiles->is_first ? _mm256_sub_epi32(load(tiles->block->bases + channel),
+                                                             _mm256_set1_epi32(tiles->block->taken_away[pixel]))
+                                          : _mm256_load_si256(sums);
+    _mm256_store_si256(sums, _mm256_add_epi32(before, twice));
+}
+
+INLINE void put_words(const Tiles *tiles, size_t pixel, size_t columns, const vector words[2 * VECTORS]) {
+    for (size_t v = 0; v < VECTORS; v++)
+        for (size_t half = 0; half < 2; half++) {
+            const __m128i low = _mm256_castsi256_si128(words[2 * v + half]),
+                          high = _mm256_extracti128_si256(words[2 * v + half], 1);
+            const size_t of = columns == 16 ? 2 * v : columns == 32 ? v : v / 2;
+            const size_t channel = columns == 64 ? v % 2 * 32 + 8 * half : 8 * half;
+            put_eight(tiles, pixel + of, channel, columns, low);
+            put_eight(tiles, pixel + of + (columns == 16), channel + (columns == 16 ? 0 : 16), columns, high);
+        }
+}
+
+INLINE void sum_tiles(const Tiles *tiles, size_t columns) {
+    const LevelConv *conv = tiles->conv;
+    const Part part = tiles->part;
+    for (size_t pixel = 0; pixel < tiles->block->pixels; pixel += pixels_of_tile(columns)) {
+        vector words[2 * VECTORS];
+        for (size_t i = 0; i < 2 * VECTORS; i++) words[i] = _mm256_setzero_si256();
+        const uint8_t *nibbles = tiles->nibbles;
+        for (size_t run = part.run; run < part.run + part.runs; run++) {
+            const uint8_t *tables[8];
+            for (size_t i = 0; i < pixels_of_tile(columns); i++)
+                tables[i] = (const uint8_t *)tiles->block->windows[(pixel + i) * conv->runs + run] + part.first * TABLE;
+            size_t k = 0;
+            for (; k + NIBBLES_OF_BYTE <= part.nibbles; k += NIBBLES_OF_BYTE, nibbles += NIBBLES_OF_BYTE * columns)
+                add_nibbles(tables, k * TABLE, nibbles, NIBBLES_OF_BYTE, columns, words);
+            if (k < part.nibbles) add_nibbles(tables, k * TABLE, nibbles, part.nibbles - k, columns, words);
+            nibbles += (part.nibbles - k) * columns;
+        }
+        put_words(tiles, pixel, columns, words);
+    }
+}
+
+static void sum_tiles_64(const Tiles *tiles) { sum_tiles(tiles, 64); }
+static void sum_tiles_32(const Tiles *tiles) { sum_tiles(tiles, 32); }
+static void sum_tiles_16(const Tiles *tiles) { sum_tiles(tiles, 16); }
+
+static void sum(const LevelConv *conv, const LevelBlock *block, int32_t *sums) {
+    Tiles tiles = {.conv = conv,
+                   .block = block,
+                   .nibbles = (const uint8_t *)block->packed + block->first_channel * window_nibbles(conv),
+                   .is_first = true,
+                   .sums = sums};
+    for (tiles.part = next_part(conv, (Part){0}); tiles.part.runs; tiles.part = next_part(conv, tiles.part)) {
+        (block->width == 64 ? sum_tiles_64 : block->width == 32 ? sum_tiles_32 : sum_tiles_16)(&tiles);
+        tiles.nibbles += tiles.part.runs * tiles.part.nibbles * block->width;
+        tiles.is_first = false;
+    }
+}
+
+const LevelKernels signs_of_levels_avx2 = {
+    .width = width,
+    .pixel_bytes = pixel_bytes,
+    .takes_away = true,
+    .prepare = prepare,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .sum = sum,
+};
