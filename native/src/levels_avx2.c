@@ -80,38 +80,83 @@ static void pack(const LevelConv *conv, const int8_t *weights, void *packed) {
 INLINE size_t pixels_of_tile(size_t columns) { return 32 * VECTORS / columns; }
 
 INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *)from); }
-INLINE vector in_halves(const uint8_t *first, const uint8_t *second) {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)first)),
-                                   _mm_loadu_si128((const __m128i *)second), 1);
-}
 
-/* The row that vector v of a tile looks up, and its places there. */
-INLINE vector row_of(const uint8_t *const *tables, size_t at, size_t v, size_t columns) {
-    if (columns == 16) return in_halves(tables[2 * v] + at, tables[2 * v + 1] + at);
-    const uint8_t *row = tables[columns == 32 ? v : v / 2] + at;
-    return in_halves(row, row);
-}
-INLINE vector places_of(const uint8_t *nibbles, size_t v, size_t columns) {
-    return columns == 16 ? in_halves(nibbles, nibbles) : load(nibbles + (columns == 64 ? v % 2 * 32 : 0));
-}
+/* The look-ups are in assembly: of intrinsics, compilers make sums in another order, with half of them in memory. The low and
+   high bytes of vector i are L<i> and H<i>:
+       ymm8, ymm9     rows of a table
+       ymm10, ymm11   nibbles of kernels
+       ymm12, ymm13   what was looked up */
+/* clang-format off */
+#define SPREAD_ROW(t, at, row) "vbroadcasti128 " at "(%[" #t "]), %%" #row "\n"
+#define LOOK(row, places, sum) "vpshufb %%" #places ", %%" #row ", %[" #sum "]\n"
+#define LOOK_AND_ADD(row, places, sum)                                                                                 \
+    "vpshufb %%" #places ", %%" #row ", %%ymm12\n"                                                                     \
+    "vpaddb %%ymm12, %[" #sum "], %[" #sum "]\n"
 
-/* Adds up to eight nibbles, from `at` on in each pixel's tables, to the words of a tile: for each vector, those of channels 0
-   to 7 and 16 to 23, then of 8 to 15 and 24 to 31. */
+/* 64 channels of two pixels. */
+#define NIBBLE_64(look, q)                                                                                             \
+    "vmovdqa 64*" #q "(%[nibbles]), %%ymm10\nvmovdqa 64*" #q "+32(%[nibbles]), %%ymm11\n"                              \
+    SPREAD_ROW(t0, "32*" #q, ymm8) look(ymm8, ymm10, L0) look(ymm8, ymm11, L1)                                         \
+    SPREAD_ROW(t0, "32*" #q "+16", ymm9) look(ymm9, ymm10, H0) look(ymm9, ymm11, H1)                                   \
+    SPREAD_ROW(t1, "32*" #q, ymm8) look(ymm8, ymm10, L2) look(ymm8, ymm11, L3)                                         \
+    SPREAD_ROW(t1, "32*" #q "+16", ymm9) look(ymm9, ymm10, H2) look(ymm9, ymm11, H3)
+
+/* 32 channels of four pixels. */
+#define PIXEL_32(look, q, t, L, H)                                                                                     \
+    SPREAD_ROW(t, "32*" #q, ymm8) look(ymm8, ymm10, L) SPREAD_ROW(t, "32*" #q "+16", ymm9) look(ymm9, ymm10, H)
+#define NIBBLE_32(look, q)                                                                                             \
+    "vmovdqa 32*" #q "(%[nibbles]), %%ymm10\n"                                                                         \
+    PIXEL_32(look, q, t0, L0, H0) PIXEL_32(look, q, t1, L1, H1)                                                        \
+    PIXEL_32(look, q, t2, L2, H2) PIXEL_32(look, q, t3, L3, H3)
+
+/* 16 channels of eight pixels, two in each vector. */
+#define HALVES(t, u, at, row)                                                                                          \
+    "vmovdqu " at "(%[" #t "]), %%x" #row "\nvinserti128 $1, " at "(%[" #u "]), %%y" #row ", %%y" #row "\n"
+#define PIXELS_16(look, q, t, u, L, H)                                                                                 \
+    HALVES(t, u, "32*" #q, mm8) look(ymm8, ymm10, L) HALVES(t, u, "32*" #q "+16", mm9) look(ymm9, ymm10, H)
+#define NIBBLE_16(look, q)                                                                                             \
+    "vbroadcasti128 16*" #q "(%[nibbles]), %%ymm10\n"                                                                  \
+    PIXELS_16(look, q, t0, t1, L0, H0) PIXELS_16(look, q, t2, t3, L1, H1)                                              \
+    PIXELS_16(look, q, t4, t5, L2, H2) PIXELS_16(look, q, t6, t7, L3, H3)
+
+#define NIBBLES_1(NIBBLE) NIBBLE(LOOK, 0)
+#define NIBBLES_4(NIBBLE) NIBBLES_1(NIBBLE) NIBBLE(LOOK_AND_ADD, 1) NIBBLE(LOOK_AND_ADD, 2) NIBBLE(LOOK_AND_ADD, 3)
+#define NIBBLES_8(NIBBLE)                                                                                              \
+    NIBBLES_4(NIBBLE) NIBBLE(LOOK_AND_ADD, 4) NIBBLE(LOOK_AND_ADD, 5) NIBBLE(LOOK_AND_ADD, 6) NIBBLE(LOOK_AND_ADD, 7)
+/* clang-format on */
+
+#define T(i) [t##i] "r"(tables[i] + at)
+#define TABLES_64 T(0), T(1)
+#define TABLES_32 TABLES_64, T(2), T(3)
+#define TABLES_16 TABLES_32, T(4), T(5), T(6), T(7)
+#define LOOK_UP(count, columns)                                                                                  \
+    __asm__(NIBBLES_##count(NIBBLE_##columns)                                                                    \
+            : [L0] "=&x"(low[0]), [L1] "=&x"(low[1]), [L2] "=&x"(low[2]), [L3] "=&x"(low[3]), [H0] "=&x"(high[0]), \
+              [H1] "=&x"(high[1]), [H2] "=&x"(high[2]), [H3] "=&x"(high[3])                                      \
+            : TABLES_##columns, [nibbles] "r"(nibbles)                                                           \
+            : "memory", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12")
+
+/* Adds 8, 4 or 1 nibbles, from byte `at` on of each pixel's tables, to the words of a tile: for each vector, those of channels
+   0 to 7 and 16 to 23, then of 8 to 15 and 24 to 31. */
 INLINE void add_nibbles(const uint8_t *const *tables, size_t at, const uint8_t *nibbles, size_t count, size_t columns,
                         vector words[2 * VECTORS]) {
     const vector weights = _mm256_set1_epi16(1 | (1 << LOW_BITS) << 8);
     vector low[VECTORS], high[VECTORS];
-    for (size_t v = 0; v < VECTORS; v++) low[v] = high[v] = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (size_t k = 0; k < count; k++)
-#pragma GCC unroll 4
-        for (size_t v = 0; v < VECTORS; v++) {
-            const vector places = places_of(nibbles + k * columns, v, columns);
-            const vector found_low = _mm256_shuffle_epi8(row_of(tables, at + k * TABLE, v, columns), places);
-            const vector found_high = _mm256_shuffle_epi8(row_of(tables, at + k * TABLE + ROW, v, columns), places);
-            low[v] = k ? _mm256_add_epi8(low[v], found_low) : found_low;
-            high[v] = k ? _mm256_add_epi8(high[v], found_high) : found_high;
-        }
+#define LOOK_UP_COLUMNS(columns)                            \
+    {                                                       \
+        if (count == 8)                                     \
+            LOOK_UP(8, columns);                            \
+        else if (count == 4)                                \
+            LOOK_UP(4, columns);                            \
+        else                                                \
+            LOOK_UP(1, columns);                            \
+    }
+    if (columns == 64)
+        LOOK_UP_COLUMNS(64)
+    else if (columns == 32)
+        LOOK_UP_COLUMNS(32)
+    else
+        LOOK_UP_COLUMNS(16)
 #pragma GCC unroll 4
     for (size_t v = 0; v < VECTORS; v++) {
         const vector first = _mm256_unpacklo_epi8(low[v], high[v]), second = _mm256_unpackhi_epi8(low[v], high[v]);
@@ -183,8 +228,10 @@ INLINE void sum_tiles(const Tiles *tiles, size_t columns) {
             size_t k = 0;
             for (; k + NIBBLES_OF_BYTE <= part.nibbles; k += NIBBLES_OF_BYTE, nibbles += NIBBLES_OF_BYTE * columns)
                 add_nibbles(tables, k * TABLE, nibbles, NIBBLES_OF_BYTE, columns, words);
-            if (k < part.nibbles) add_nibbles(tables, k * TABLE, nibbles, part.nibbles - k, columns, words);
-            nibbles += (part.nibbles - k) * columns;
+            for (; k + 4 <= part.nibbles; k += 4, nibbles += 4 * columns)
+                add_nibbles(tables, k * TABLE, nibbles, 4, columns, words);
+            for (; k < part.nibbles; k++, nibbles += columns)
+                add_nibbles(tables, k * TABLE, nibbles, 1, columns, words);
         }
         put_words(tiles, pixel, columns, words);
     }
