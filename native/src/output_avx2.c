@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "avx2.h"
+#include "levels.h"
 
 /* Which parts an output has. With these known to the compiler, a loop holds no test of what is not there. */
 enum {
@@ -118,7 +119,7 @@ INLINE void finish(const Output *output, const Pixels *pixels, Source source, un
     if (parts & MAKES_BITS && o.channels % 64) clear_last_words(output, pixels);
     /* Numbers of a block are few enough for the first cache: what a channel needs is loaded once for all of them. Others come
        from farther away, and are best taken as they lie. */
-    const bool is_near = source == COUNTS || p.channels < o.channels;
+    const bool is_near = source == COUNTS || p.channels < o.channels || p.count <= LEVEL_PIXELS;
     const size_t rows_at_a_time = is_near ? p.count : 1;
     for (size_t row = 0, end; row < p.count; row = end) {
         end = row + rows_at_a_time;
