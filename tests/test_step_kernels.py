@@ -67,7 +67,7 @@ WAYS = {
     "bits": (bconv("bits"), 1, "bits", False),
     "bits in groups": (bconv("bits", groups=2), 1, "bits in groups", False),
     "1-bit kernels, float inputs": (bconv("floats"), 0, "floats", False),
-    "1-bit kernels, 8-bit inputs": (bconv("levels"), 1, "levels as floats", False),
+    "1-bit kernels, 8-bit inputs": (bconv("levels"), 1, "levels", False),
     "levels with large sums": (threshold_of_large_sums(), 1, "wide sums", True),
     "thresholds of large sums": (threshold_of_large_sums(), 2, "number by number", True),
     "floats": (conv(4), 0, "floats", False),

@@ -135,7 +135,10 @@ class _Compiling:
         self.net.bconv2d(self.number[step.reads[0]], **window(node, signs.shape), signs=signs, output=output)
 
     def conv2d(self, step: Step) -> None:
-        self.convolve(step, float_weight(step.node))
+        if self.values[step.reads[0]].kind == "levels":
+            self.convolve_levels(step, step.node.tensors["weight"])
+        else:
+            self.convolve(step, float_weight(step.node))
 
     def convolve(self, step: Step, weight: Array) -> None:
         self.net.conv2d(
@@ -146,9 +149,19 @@ class _Compiling:
             output=self.output(step),
         )
 
+    def convolve_levels(self, step: Step, weight: Array) -> None:
+        self.net.level_conv2d(
+            self.number[step.reads[0]],
+            **window(step.node, weight.shape),
+            weight=np.ascontiguousarray(weight),
+            output=self.output(step),
+        )
+
     def linear(self, step: Step) -> None:
-        weight = float_weight(step.node)
-        self.convolve(step, weight[:, :, None, None])
+        if self.values[step.reads[0]].kind == "levels":
+            self.convolve_levels(step, step.node.tensors["weight"][:, :, None, None])
+        else:
+            self.convolve(step, float_weight(step.node)[:, :, None, None])
 
     def pool(self, step: Step) -> None:
         node, at = step.node, step.node.attributes

@@ -123,7 +123,7 @@ class _Fusing:
         return self.place[last], step
 
     def _extend(self, step: Step, current: str, stage: int) -> str:
-        """Takes what follows into the tail, while nothing else reads what is between; the last name before bits and levels."""
+        """Takes what follows into the tail, while nothing else reads what is between; the last name of numbers."""
         output = self.nodes[-1].name
         while current != output and len(self.readers[current]) == 1:
             (reader,) = self.readers[current]

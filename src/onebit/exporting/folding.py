@@ -88,8 +88,8 @@ def _scale_and_shift(node: Node) -> tuple[Wide, Wide]:
 
 
 def _into_weights(folding: _Folding, before: Node, node: Node) -> bool:
-    """Scale * (weight @ x + bias) + shift is a convolution or a linear layer, too."""
-    if before.op not in {"conv2d", "linear"}:
+    """Scale * (weight @ x + bias) + shift is a convolution or a linear layer, too. (Sums are never scaled.)"""
+    if before.op not in {"conv2d", "linear"} or folding.values[before.name].kind == "sums":
         return False
     scale, shift = _scale_and_shift(node)
     weight, bias = before.tensors["weight"], before.tensors.get("bias", np.zeros(1)).astype(np.float64)

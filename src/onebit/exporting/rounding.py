@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from onebit.errors import ExportError
-from onebit.graph import Graph
+from onebit.graph import Array, Graph, Node
 
 FLOAT_BITS = (32, 16, 8)
+MOST = 64  # of a weight that meets levels: two products with bytes fit 16 bits, which fast kernels need
 
 
 def round_weights(graph: Graph, bits: int) -> None:
@@ -28,3 +29,17 @@ def round_weights(graph: Graph, bits: int) -> None:
         scale[scale == 0] = 1
         node.tensors["weight"] = np.rint(rows / scale[:, None]).astype(np.int8).reshape(weight.shape)
         node.tensors["weight_scale"] = scale.astype(np.float32)
+
+
+def whole_weight(node: Node) -> tuple[Array, Array] | None:
+    """The weight of a `conv2d` or `linear` as whole numbers of -64 to 64, and a scale for each output.
+
+    None if it is in whole numbers already, and in larger ones.
+    """
+    weight = node.tensors["weight"]
+    if weight.dtype == np.int8:
+        return (weight, node.tensors["weight_scale"]) if np.abs(weight.astype(np.int64)).max() <= MOST else None
+    rows = weight.reshape(len(weight), -1).astype(np.float64)
+    scale = np.abs(rows).max(axis=1) / MOST
+    scale[scale == 0] = 1
+    return np.rint(rows / scale[:, None]).astype(np.int8).reshape(weight.shape), scale
