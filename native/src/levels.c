@@ -25,7 +25,7 @@ typedef struct {
     void **packed;  /* of each group */
     int32_t *bases; /* [group][output]: low times the sum of the weights */
     size_t group_bases;
-    size_t line_at, taken_away_at, windows_at; /* in the scratch, behind the ring */
+    size_t line_at, taken_away_at, columns_at, windows_at; /* in the scratch, behind the ring */
 } LevelStep;
 
 /* What a thread of its own would need to make some rows of one group. */
@@ -35,8 +35,9 @@ typedef struct {
     int32_t group;
     char *prepared;
     uint8_t *line;
-    int32_t *taken_away;
+    int32_t *taken_away, *columns; /* of pixels; of columns of the windows of a row */
     const void **windows;
+    const char **first_runs;
     int32_t next_row; /* of the padded image: those before are prepared, as far back as the ring reaches */
 } Strips;
 
@@ -73,21 +74,32 @@ static void prepare_up_to(Strips *strips, int32_t end) {
     }
 }
 
-/* Where the runs of the window of an output begin, and what its pixels take away. */
-static int32_t put_window(const Strips *strips, int32_t row, int32_t column, const void **runs) {
+/* Of a row of outputs: where the runs of its first window begin, and what columns of windows take away. */
+static void begin_row(const Strips *strips, int32_t row) {
     const LevelStep *it = strips->it;
     const onebit_window *window = &it->shape.window;
     const size_t runs_in_row = it->conv.runs / (size_t)window->kernel[0], width = (size_t)it->padded.width;
-    int32_t taken_away = 0;
+    const char **first = strips->first_runs;
+    memset(strips->columns, 0, width * sizeof *strips->columns);
     for (int32_t dy = 0; dy < window->kernel[0]; dy++) {
         const size_t y = (size_t)(row * window->stride[0] + dy * window->dilation[0]) % it->ring_rows;
-        for (size_t run = 0; run < runs_in_row; run++) {
-            const size_t x = (size_t)column * (size_t)window->stride[1] + run * (size_t)window->dilation[1];
-            *runs++ = strips->prepared + y * it->row_bytes + x * it->pixel_bytes;
-            if (it->kernels->takes_away)
-                for (size_t k = 0; k < it->conv.run_pixels; k++) taken_away += strips->taken_away[y * width + x + k];
-        }
+        for (size_t run = 0; run < runs_in_row; run++)
+            *first++ = strips->prepared + y * it->row_bytes + run * (size_t)window->dilation[1] * it->pixel_bytes;
+        if (it->kernels->takes_away)
+            for (size_t x = 0; x < width; x++) strips->columns[x] += strips->taken_away[y * width + x];
     }
+}
+
+/* The runs of one window of that row; what all its pixels take away. */
+static int32_t put_window(const Strips *strips, int32_t column, const void **runs) {
+    const LevelStep *it = strips->it;
+    const onebit_window *window = &it->shape.window;
+    const size_t x = (size_t)column * (size_t)window->stride[1];
+    int32_t taken_away = 0;
+    for (size_t run = 0; run < it->conv.runs; run++) runs[run] = strips->first_runs[run] + x * it->pixel_bytes;
+    if (it->kernels->takes_away)
+        for (int32_t dx = 0; dx < window->kernel[1]; dx++)
+            taken_away += strips->columns[x + (size_t)(dx * window->dilation[1])];
     return taken_away;
 }
 
@@ -119,7 +131,9 @@ static void run_rows(const LevelStep *it, const Run *run, char *scratch, int32_t
                      .prepared = scratch,
                      .line = (uint8_t *)scratch + it->line_at,
                      .taken_away = (int32_t *)(void *)(scratch + it->taken_away_at),
+                     .columns = (int32_t *)(void *)(scratch + it->columns_at),
                      .windows = (const void **)(void *)(scratch + it->windows_at),
+                     .first_runs = (const char **)(void *)(scratch + it->windows_at) + LEVEL_PIXELS * runs,
                      .next_row = first * it->shape.window.stride[0]};
     int32_t taken_away[LEVEL_PIXELS];
     LevelBlock block = {.packed = it->packed[group], .windows = strips.windows, .taken_away = taken_away};
@@ -130,9 +144,10 @@ static void run_rows(const LevelStep *it, const Run *run, char *scratch, int32_t
         const onebit_window *window = &it->shape.window;
         prepare_up_to(&strips,
                       (strip_end - 1) * window->stride[0] + (window->kernel[0] - 1) * window->dilation[0] + 1);
-        for (int32_t y = row; y < strip_end; y++)
+        for (int32_t y = row; y < strip_end; y++) {
+            begin_row(&strips, y);
             for (int32_t x = 0; x < it->shape.sizes[1]; x++) {
-                taken_away[block.pixels] = put_window(&strips, y, x, strips.windows + block.pixels * runs);
+                taken_away[block.pixels] = put_window(&strips, x, strips.windows + block.pixels * runs);
                 if (++block.pixels < LEVEL_PIXELS && (y < strip_end - 1 || x < it->shape.sizes[1] - 1)) continue;
                 /* Kernels take several pixels at a time: the last one again and again where there are no more. */
                 for (size_t more = block.pixels; more < LEVEL_PIXELS; more++) {
@@ -143,6 +158,7 @@ static void run_rows(const LevelStep *it, const Run *run, char *scratch, int32_t
                 run_block(&strips, run, block, &pixels);
                 block.pixels = 0;
             }
+        }
     }
 }
 
@@ -181,8 +197,9 @@ static void lay_out_scratch(LevelStep *it) {
     it->row_bytes = round_up(width * it->pixel_bytes + LEVEL_SLACK, 64);
     it->line_at = it->ring_rows * it->row_bytes;
     it->taken_away_at = it->line_at + round_up(width * it->conv.planes + LEVEL_SLACK, 64);
-    it->windows_at = it->taken_away_at + round_up(it->ring_rows * width * sizeof(int32_t), 64);
-    it->step.scratch_bytes = it->windows_at + LEVEL_PIXELS * it->conv.runs * sizeof(void *);
+    it->columns_at = it->taken_away_at + round_up(it->ring_rows * width * sizeof(int32_t), 64);
+    it->windows_at = it->columns_at + round_up(width * sizeof(int32_t), 64);
+    it->step.scratch_bytes = it->windows_at + (LEVEL_PIXELS + 1) * it->conv.runs * sizeof(void *);
 }
 
 /* Whether 32 bits hold every sum, and 16 bits those of two neighbouring products of a run (as `vpmaddubsw` makes them). */

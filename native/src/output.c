@@ -101,6 +101,12 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
     return wanted->levels_to >= 0 ? check_levels(net, wanted, channels, sizes, made) : ONEBIT_OK;
 }
 
+bool makes_only_levels(const Output *output) {
+    return output->levels_to >= 0 && output->numbers_to < 0 && output->bits_to < 0 && output->residual < 0 &&
+           !output->scale && !output->first_slope && !output->first_clamps && !output->second_slope &&
+           !output->second_clamps;
+}
+
 void aim(const Output *output, const Run *run, Pixels *pixels) {
     pixels->residual = output->residual >= 0 ? numbers(run, output->residual) : NULL;
     pixels->bits = output->bits_to >= 0 ? numbers(run, output->bits_to) : NULL;
@@ -131,7 +137,7 @@ static bool passes(const Output *output, float v, int32_t channel) {
 /* Sums are below 2^24; what a wrong plan lays over them is any float. */
 static int32_t whole(float v) { return v > -0x1p31f && v < 0x1p31f ? (int32_t)v : 0; }
 
-static uint8_t level_of(const Output *output, float v) {
+uint8_t level_of(const Output *output, float v) {
     const float x = v * output->per_unit, low = (float)output->low, high = (float)output->high;
     if (x != x) return (uint8_t)-output->low;
     return (uint8_t)((int32_t)nearbyintf(x < low ? low : x > high ? high : x) - output->low); /* halves to the even one */

@@ -40,8 +40,14 @@ typedef struct {
 onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
                            bool can_make_sums, Output *made);
 
+/* Whether numbers become levels, and nothing else happens to them: then channels do not matter. */
+bool makes_only_levels(const Output *output);
+
 /* Fills in where the numbers go; to be called once in a run of a step, before `finish`. */
 void aim(const Output *output, const Run *run, Pixels *pixels);
+
+/* The byte of the level that is nearest. */
+uint8_t level_of(const Output *output, float v);
 
 /* In plain C; also what other kernels use for the channels that are left over. */
 void finish_scalar(const Output *output, const Pixels *pixels);

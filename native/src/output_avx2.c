@@ -144,13 +144,20 @@ static void put_signs(const float *numbers, size_t count, uint8_t *bits) {
     }
 }
 
+/* Levels of numbers that lie as they do. */
+static void put_all_levels(const Output *output, const float *numbers, size_t count, uint8_t *levels) {
+    const Output o = *output;
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) put_levels(&o, _mm256_loadu_ps(numbers + i), levels + i);
+    for (; i < count; i++) levels[i] = level_of(&o, numbers[i]);
+}
+
 /* Outputs that nets are made of get loops of their own; others share one for each source. */
 #define CASE(source, parts) \
     case parts: finish(output, pixels, source, parts); return;
 
-static bool lie_as_bits(const Output *output, const Pixels *pixels) {
-    const size_t channels = (size_t)output->channels;
-    return channels % 64 == 0 && pixels->stride == channels && (size_t)pixels->channels == channels;
+static bool are_whole(const Output *output, const Pixels *pixels) {
+    return pixels->stride == (size_t)output->channels && pixels->channels == output->channels;
 }
 
 void finish_avx2(const Output *output, const Pixels *pixels) {
@@ -167,9 +174,12 @@ void finish_avx2(const Output *output, const Pixels *pixels) {
             CASE(SUMS_IN, MAKES_SUMS)
             default: finish(output, pixels, SUMS_IN, parts);
         }
-    } else if (pixels->floats && parts == MAKES_BITS && lie_as_bits(output, pixels)) {
+    } else if (pixels->floats && parts == MAKES_BITS && are_whole(output, pixels) && output->channels % 64 == 0) {
         const size_t channels = pixels->stride;
         put_signs(pixels->floats, pixels->count * channels, pixels->bits + pixels->first * channels / 8);
+    } else if (pixels->floats && parts == MAKES_LEVELS && are_whole(output, pixels)) {
+        const size_t channels = pixels->stride;
+        put_all_levels(output, pixels->floats, pixels->count * channels, pixels->levels + pixels->first * channels);
     } else if (pixels->floats) {
         switch (parts) {
             CASE(FLOATS_IN, NUMBERS)
@@ -180,7 +190,6 @@ void finish_avx2(const Output *output, const Pixels *pixels) {
             CASE(FLOATS_IN, AFFINE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, AFFINE | FIRST_SLOPE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, RESIDUAL | NUMBERS)
-            CASE(FLOATS_IN, MAKES_LEVELS)
             CASE(FLOATS_IN, NUMBERS | MAKES_LEVELS)
             CASE(FLOATS_IN, MAKES_BITS)
             CASE(FLOATS_IN, MAKES_BITS | THRESHOLDS)

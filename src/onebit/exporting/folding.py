@@ -127,11 +127,14 @@ def _away(folding: _Folding, before: Node, node: Node) -> bool:
 
 
 def _behind_pool(folding: _Folding, before: Node, node: Node) -> bool:
-    """The largest of scale * x + shift is that of x, scaled: sums stay sums through a pool."""
+    """The largest of scale * x + shift is that of x, scaled: sums of bits stay sums through a pool."""
+    source = folding.by_name.get(before.inputs[0])
     if (
         before.op != "affine"
         or (before.tensors["scale"] < 0).any()
         or folding.values[before.inputs[0]].kind != "sums"
+        or source is None
+        or folding.values[source.inputs[0]].kind != "bits"  # levels are for floats: their pools are faster
     ):
         return False
     folding.nodes.remove(before)

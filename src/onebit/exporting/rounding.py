@@ -8,7 +8,9 @@ from onebit.errors import ExportError
 from onebit.graph import Array, Graph, Node
 
 FLOAT_BITS = (32, 16, 8)
-MOST = 64  # of a weight that meets levels: two products with bytes fit 16 bits, which fast kernels need
+# Of weights that meet levels: the largest, so that two products with bytes fit 16 bits; and what four may have together
+# (less a half for the rounding of each), so that their products do: kernels add these first.
+MOST, MOST_OF_FOUR = 64, 126
 
 
 def round_weights(graph: Graph, bits: int) -> None:
@@ -40,6 +42,19 @@ def whole_weight(node: Node) -> tuple[Array, Array] | None:
     if weight.dtype == np.int8:
         return (weight, node.tensors["weight_scale"]) if np.abs(weight.astype(np.int64)).max() <= MOST else None
     rows = weight.reshape(len(weight), -1).astype(np.float64)
-    scale = np.abs(rows).max(axis=1) / MOST
+    scale = np.maximum(np.abs(rows).max(axis=1) / MOST, _fours(np.abs(weight)) / MOST_OF_FOUR)
     scale[scale == 0] = 1
     return np.rint(rows / scale[:, None]).astype(np.int8).reshape(weight.shape), scale
+
+
+def _fours(sizes: Array) -> Array:
+    """For each output, the largest sum of four weights that kernels add first: see native/src/int8_avx2.c.
+
+    Of every eight that follow each other in a row of the kernel, planes inside of taps: the first two of each half,
+    and the last two.
+    """
+    rows = np.moveaxis(sizes, 1, -1).astype(np.float64)  # (outputs, height, width, planes), or (outputs, planes)
+    rows = rows.reshape(len(rows), rows.shape[1] if rows.ndim == 4 else 1, -1)
+    rows = np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % 8)))
+    sums: Array = rows.reshape(*rows.shape[:2], -1, 2, 2, 2).sum(axis=(3, 5)).max(axis=(1, 2, 3))
+    return sums
