@@ -143,7 +143,8 @@ public:
     void level_conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups,
                       int32_t outputs, Array<int8_t> weight, const Output &output) {
         const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
-        check(onebit_add_level_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
+        check(
+            onebit_add_level_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
     }
     void conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
                 Array<float> weight, bool keeps_zeros, const Output &output) {
@@ -276,10 +277,11 @@ NB_MODULE(_native, m) {
     m.def("has_isa", [](const std::string &isa) { return onebit_has_isa(isa.c_str()) != 0; });
     nb::class_<Output>(m, "Output")
         .def(nb::init<int32_t, Floats, Floats, std::tuple<Floats, float, float>, int32_t,
-                      std::tuple<Floats, float, float>, int32_t, int32_t, Floats, std::optional<Array<uint8_t>>, int32_t,
-                      float, int32_t>(),
+                      std::tuple<Floats, float, float>, int32_t, int32_t, Floats, std::optional<Array<uint8_t>>,
+                      int32_t, float, int32_t>(),
              nb::kw_only(), "channels"_a, "scale"_a.none(), "shift"_a.none(), "first"_a, "residual"_a, "second"_a,
-             "numbers_to"_a, "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none(), "levels_to"_a = -1, "per_unit"_a = 1.f, "high"_a = 255);
+             "numbers_to"_a, "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none(), "levels_to"_a = -1,
+             "per_unit"_a = 1.f, "high"_a = 255);
     nb::class_<Net>(m, "Net")
         .def(nb::init<const std::string &>(), "isa"_a)
         .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a, "low"_a = 0)

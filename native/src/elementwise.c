@@ -59,8 +59,8 @@ onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_
     const int32_t channels = in->channels;
     if (in->kind == ONEBIT_BITS) it->step.scratch_bytes = (size_t)channels * sizeof(float);
     const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
-    const bool is_in_table = in->kind != ONEBIT_BITS &&
-                             (channels >= net->kernels->least_finished || makes_only_levels(&it->output));
+    const bool is_in_table =
+        in->kind != ONEBIT_BITS && (channels >= net->kernels->least_finished || makes_only_levels(&it->output));
     return status ? status : add_step(net, &it->step, "output stage", is_in_table ? IN_TABLE : IN_PLAIN_C);
 }
 

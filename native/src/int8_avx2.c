@@ -59,8 +59,7 @@ static void pack(const LevelConv *conv, const int8_t *weights, void *packed) {
                     int8_t *block = blocks + n / COLUMNS * block_bytes(conv);
                     block[((run * fours + i / BYTES) * COLUMNS + n % COLUMNS) * BYTES + i % BYTES] = *weights++;
                 }
-    for (size_t b = 0; b < blocks_of(conv); b++)
-        ((uint8_t *)packed)[b] = can_add(conv, blocks + b * block_bytes(conv));
+    for (size_t b = 0; b < blocks_of(conv); b++) ((uint8_t *)packed)[b] = can_add(conv, blocks + b * block_bytes(conv));
 }
 
 INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *)from); }

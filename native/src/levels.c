@@ -142,8 +142,7 @@ static void run_rows(const LevelStep *it, const Run *run, char *scratch, int32_t
     for (int32_t row = first, strip_end; row < end; row = strip_end) {
         strip_end = end - row < it->strip_rows ? end : row + it->strip_rows;
         const onebit_window *window = &it->shape.window;
-        prepare_up_to(&strips,
-                      (strip_end - 1) * window->stride[0] + (window->kernel[0] - 1) * window->dilation[0] + 1);
+        prepare_up_to(&strips, (strip_end - 1) * window->stride[0] + (window->kernel[0] - 1) * window->dilation[0] + 1);
         for (int32_t y = row; y < strip_end; y++) {
             begin_row(&strips, y);
             for (int32_t x = 0; x < it->shape.sizes[1]; x++) {

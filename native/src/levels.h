@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     size_t (*width)(size_t channels_left);
     size_t (*pixel_bytes)(const LevelConv *conv); /* of a prepared pixel */
-    bool takes_away; /* else `prepare` leaves taken_away as it is */
+    bool takes_away;                              /* else `prepare` leaves taken_away as it is */
     /* bytes: [pixel][plane] */
     void (*prepare)(const LevelConv *conv, const uint8_t *bytes, size_t pixels, void *prepared, int32_t *taken_away);
     size_t (*packed_bytes)(const LevelConv *conv);

@@ -129,11 +129,11 @@ INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *
 #define TABLES_64 T(0), T(1)
 #define TABLES_32 TABLES_64, T(2), T(3)
 #define TABLES_16 TABLES_32, T(4), T(5), T(6), T(7)
-#define LOOK_UP(count, columns)                                                                                  \
-    __asm__(NIBBLES_##count(NIBBLE_##columns)                                                                    \
+#define LOOK_UP(count, columns)                                                                                    \
+    __asm__(NIBBLES_##count(NIBBLE_##columns)                                                                      \
             : [L0] "=&x"(low[0]), [L1] "=&x"(low[1]), [L2] "=&x"(low[2]), [L3] "=&x"(low[3]), [H0] "=&x"(high[0]), \
-              [H1] "=&x"(high[1]), [H2] "=&x"(high[2]), [H3] "=&x"(high[3])                                      \
-            : TABLES_##columns, [nibbles] "r"(nibbles)                                                           \
+              [H1] "=&x"(high[1]), [H2] "=&x"(high[2]), [H3] "=&x"(high[3])                                        \
+            : TABLES_##columns, [nibbles] "r"(nibbles)                                                             \
             : "memory", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12")
 
 /* Adds 8, 4 or 1 nibbles, from byte `at` on of each pixel's tables, to the words of a tile: for each vector, those of channels
@@ -142,14 +142,14 @@ INLINE void add_nibbles(const uint8_t *const *tables, size_t at, const uint8_t *
                         vector words[2 * VECTORS]) {
     const vector weights = _mm256_set1_epi16(1 | (1 << LOW_BITS) << 8);
     vector low[VECTORS], high[VECTORS];
-#define LOOK_UP_COLUMNS(columns)                            \
-    {                                                       \
-        if (count == 8)                                     \
-            LOOK_UP(8, columns);                            \
-        else if (count == 4)                                \
-            LOOK_UP(4, columns);                            \
-        else                                                \
-            LOOK_UP(1, columns);                            \
+#define LOOK_UP_COLUMNS(columns) \
+    {                            \
+        if (count == 8)          \
+            LOOK_UP(8, columns); \
+        else if (count == 4)     \
+            LOOK_UP(4, columns); \
+        else                     \
+            LOOK_UP(1, columns); \
     }
     if (columns == 64)
         LOOK_UP_COLUMNS(64)

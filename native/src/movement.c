@@ -49,7 +49,8 @@ static void run_copy(const Step *step, const Run *run) {
     const size_t size = number_bytes(in->kind);
     const char *from = (const char *)numbers(run, it->input) + (size_t)it->from * size;
     char *to = (char *)numbers(run, it->output) + (size_t)it->to * size;
-    for (size_t pixel = 0; pixel < n_pixels; pixel++, from += (size_t)in->channels * size, to += (size_t)out->channels * size)
+    for (size_t pixel = 0; pixel < n_pixels;
+         pixel++, from += (size_t)in->channels * size, to += (size_t)out->channels * size)
         memcpy(to, from, (size_t)it->channels * size);
 }
 

@@ -88,11 +88,13 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
     if (pixels > MAX_NUMBERS || pixels * (size_t)channels > MAX_NUMBERS)
         return invalid(net, "a value has more than %zu numbers", MAX_NUMBERS);
     if (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET) return invalid(net, "a value lies at byte %zu", offset);
-    if (low < (kind == ONEBIT_LEVELS ? -128 : 0) || low > 0) return invalid(net, "a value's levels are from %d on", low);
+    if (low < (kind == ONEBIT_LEVELS ? -128 : 0) || low > 0)
+        return invalid(net, "a value's levels are from %d on", low);
     Value *values = grown(net->values, net->n_values, &net->values_room, sizeof *values);
     if (!values) return no_memory(net);
     net->values = values;
-    const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * number_bytes(kind));
+    const size_t bytes =
+        pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * number_bytes(kind));
     net->values[net->n_values++] = (Value){kind, channels, height, width, offset, bytes, low, false};
     if (offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
     return ONEBIT_OK;

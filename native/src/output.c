@@ -39,8 +39,8 @@ static onebit_status copy_thresholds(onebit_net *net, const onebit_output *wante
     return ONEBIT_OK;
 }
 
-static onebit_status check_levels(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
-                                  Output *made) {
+static onebit_status check_levels(onebit_net *net, const onebit_output *wanted, int32_t channels,
+                                  const int32_t sizes[2], Output *made) {
     const Value *to = writable(net, wanted->levels_to, LEVELS);
     if (!to) return ONEBIT_INVALID;
     if (!has_shape(to, channels, sizes)) return invalid(net, "levels have another shape than what makes them");
@@ -140,7 +140,10 @@ static int32_t whole(float v) { return v > -0x1p31f && v < 0x1p31f ? (int32_t)v 
 uint8_t level_of(const Output *output, float v) {
     const float x = v * output->per_unit, low = (float)output->low, high = (float)output->high;
     if (x != x) return (uint8_t)-output->low;
-    return (uint8_t)((int32_t)nearbyintf(x < low ? low : x > high ? high : x) - output->low); /* halves to the even one */
+    return (uint8_t)((int32_t)nearbyintf(x < low    ? low
+                                         : x > high ? high
+                                                    : x) -
+                     output->low); /* halves to the even one */
 }
 
 void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, int32_t from, int32_t to) {

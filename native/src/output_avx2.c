@@ -27,7 +27,8 @@ static unsigned parts_of(const Output *output, const Pixels *pixels) {
            (output->first_clamps ? FIRST_CLAMP : 0) | (pixels->residual ? RESIDUAL : 0) |
            (output->second_slope ? SECOND_SLOPE : 0) | (output->second_clamps ? SECOND_CLAMP : 0) |
            (pixels->float_numbers ? NUMBERS : 0) | (pixels->sum_numbers ? MAKES_SUMS : 0) |
-           (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0) | (pixels->levels ? MAKES_LEVELS : 0);
+           (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0) |
+           (pixels->levels ? MAKES_LEVELS : 0);
 }
 
 /* What the eight channels from one on need, in registers while pixels go by. */
@@ -74,7 +75,8 @@ INLINE void put_levels(const Output *o, floats v, uint8_t *levels) {
     floats x = _mm256_mul_ps(v, _mm256_set1_ps(o->per_unit));
     x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q)); /* NaN to 0 */
     x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps((float)o->low)), _mm256_set1_ps((float)o->high));
-    const __m256i level = _mm256_sub_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(o->low)); /* halves to the even one */
+    const __m256i level =
+        _mm256_sub_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(o->low)); /* halves to the even one */
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(level), _mm256_extracti128_si256(level, 1));
     _mm_storel_epi64((__m128i *)levels, _mm_packus_epi16(words, words));
 }

@@ -10,7 +10,7 @@ typedef struct {
     Step step;
     ConvolutionShape shape;
     Output output;
-    int32_t low; /* of levels */
+    int32_t low;     /* of levels */
     int8_t *weights; /* as given: [output][plane][tap] */
 } WideStep;
 

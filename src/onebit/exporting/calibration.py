@@ -137,7 +137,7 @@ def _ranges_by_norms(lowered: Lowered, names: list[str], wanted: Wanted) -> dict
             known[node.name] = found
         low = node.attributes.get("low") if node.op == "clamp" else None
         makes = node.op in {"relu", "sigmoid", "hardsigmoid"} or (low is not None and low >= 0)
-        if makes or (node.op in _KEEP and never_negative.issuperset(node.inputs)):
+        if makes or (node.op in _KEEP | {"reshape"} and never_negative.issuperset(node.inputs)):
             never_negative.add(node.name)
     ranges: dict[str, Range] = {}
     for name in names:

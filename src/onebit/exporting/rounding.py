@@ -8,8 +8,8 @@ from onebit.errors import ExportError
 from onebit.graph import Array, Graph, Node
 
 FLOAT_BITS = (32, 16, 8)
-# Of weights that meet levels: the largest, so that two products with bytes fit 16 bits; and what four may have together
-# (less a half for the rounding of each), so that their products do: kernels add these first.
+# Of weights that meet levels: the largest, so that two products with bytes fit 16 bits; and what four may have
+# together (less a half for the rounding of each), so that their products do: kernels add these first.
 MOST, MOST_OF_FOUR = 64, 126
 
 
