@@ -234,9 +234,11 @@ onebit_status add_level_conv2d(onebit_net *net, const Convolution *wanted, const
                                .outputs = (size_t)(wanted->outputs / window->groups),
                                .runs = (size_t)window->kernel[0] * (by_rows ? 1 : (size_t)window->kernel[1]),
                                .run_pixels = by_rows ? (size_t)window->kernel[1] : 1},
-                      .kernels = are_signs ? net->kernels->signs_of_levels : net->kernels->bytes_of_levels,
                       .padded = reach_of(window, wanted->sizes),
                       .outside = (uint8_t)-low};
+    it->kernels = net->kernels->bytes_of_levels;
+    if (are_signs && it->conv.outputs >= net->kernels->signs_of_levels->least_outputs)
+        it->kernels = net->kernels->signs_of_levels;
     if (!fits(&it->conv, (size_t)wanted->outputs, weights)) return add_wide_conv2d(net, wanted, weights);
     lay_out_scratch(it);
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, true, &it->output);

@@ -35,6 +35,8 @@ typedef struct {
 } LevelBlock;
 
 typedef struct {
+    size_t
+        least_outputs; /* of signs: with fewer, a table would be looked up too seldom, and the kernel of bytes is faster */
     size_t (*width)(size_t channels_left);
     size_t (*pixel_bytes)(const LevelConv *conv); /* of a prepared pixel */
     bool takes_away;                              /* else `prepare` leaves taken_away as it is */

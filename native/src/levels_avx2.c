@@ -23,7 +23,7 @@ static size_t pixel_nibbles(const LevelConv *conv) { return (conv->planes + 3) /
 static size_t run_nibbles(const LevelConv *conv) { return conv->run_pixels * pixel_nibbles(conv); }
 static size_t window_nibbles(const LevelConv *conv) { return conv->runs * run_nibbles(conv); }
 
-static size_t width(size_t channels_left) { return channels_left > 32 ? 64 : channels_left > 16 ? 32 : 16; }
+static size_t width(size_t channels_left) { return channels_left > 32 ? 64 : 32; }
 
 static size_t pixel_bytes(const LevelConv *conv) { return TABLE * pixel_nibbles(conv); }
 
@@ -76,7 +76,7 @@ static void pack(const LevelConv *conv, const int8_t *weights, void *packed) {
     }
 }
 
-/* A tile is four vectors: 64 channels of 2 pixels, 32 of 4, or 16 of 8, of which the halves of a vector hold two. */
+/* A tile is four vectors: 64 channels of 2 pixels, or 32 of 4. */
 INLINE size_t pixels_of_tile(size_t columns) { return 32 * VECTORS / columns; }
 
 INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *)from); }
@@ -109,16 +109,6 @@ INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *
     PIXEL_32(look, q, t0, L0, H0) PIXEL_32(look, q, t1, L1, H1)                                                        \
     PIXEL_32(look, q, t2, L2, H2) PIXEL_32(look, q, t3, L3, H3)
 
-/* 16 channels of eight pixels, two in each vector. */
-#define HALVES(t, u, at, row)                                                                                          \
-    "vmovdqu " at "(%[" #t "]), %%x" #row "\nvinserti128 $1, " at "(%[" #u "]), %%y" #row ", %%y" #row "\n"
-#define PIXELS_16(look, q, t, u, L, H)                                                                                 \
-    HALVES(t, u, "32*" #q, mm8) look(ymm8, ymm10, L) HALVES(t, u, "32*" #q "+16", mm9) look(ymm9, ymm10, H)
-#define NIBBLE_16(look, q)                                                                                             \
-    "vbroadcasti128 16*" #q "(%[nibbles]), %%ymm10\n"                                                                  \
-    PIXELS_16(look, q, t0, t1, L0, H0) PIXELS_16(look, q, t2, t3, L1, H1)                                              \
-    PIXELS_16(look, q, t4, t5, L2, H2) PIXELS_16(look, q, t6, t7, L3, H3)
-
 #define NIBBLES_1(NIBBLE) NIBBLE(LOOK, 0)
 #define NIBBLES_4(NIBBLE) NIBBLES_1(NIBBLE) NIBBLE(LOOK_AND_ADD, 1) NIBBLE(LOOK_AND_ADD, 2) NIBBLE(LOOK_AND_ADD, 3)
 #define NIBBLES_8(NIBBLE)                                                                                              \
@@ -128,7 +118,6 @@ INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *
 #define T(i) [t##i] "r"(tables[i] + at)
 #define TABLES_64 T(0), T(1)
 #define TABLES_32 TABLES_64, T(2), T(3)
-#define TABLES_16 TABLES_32, T(4), T(5), T(6), T(7)
 #define LOOK_UP(count, columns)                                                                                    \
     __asm__(NIBBLES_##count(NIBBLE_##columns)                                                                      \
             : [L0] "=&x"(low[0]), [L1] "=&x"(low[1]), [L2] "=&x"(low[2]), [L3] "=&x"(low[3]), [H0] "=&x"(high[0]), \
@@ -153,10 +142,8 @@ INLINE void add_nibbles(const uint8_t *const *tables, size_t at, const uint8_t *
     }
     if (columns == 64)
         LOOK_UP_COLUMNS(64)
-    else if (columns == 32)
-        LOOK_UP_COLUMNS(32)
     else
-        LOOK_UP_COLUMNS(16)
+        LOOK_UP_COLUMNS(32)
 #pragma GCC unroll 4
     for (size_t v = 0; v < VECTORS; v++) {
         const vector first = _mm256_unpacklo_epi8(low[v], high[v]), second = _mm256_unpackhi_epi8(low[v], high[v]);
@@ -205,12 +192,9 @@ INLINE void put_eight(const Tiles *tiles, size_t pixel, size_t channel, size_t c
 INLINE void put_words(const Tiles *tiles, size_t pixel, size_t columns, const vector words[2 * VECTORS]) {
     for (size_t v = 0; v < VECTORS; v++)
         for (size_t half = 0; half < 2; half++) {
-            const __m128i low = _mm256_castsi256_si128(words[2 * v + half]),
-                          high = _mm256_extracti128_si256(words[2 * v + half], 1);
-            const size_t of = columns == 16 ? 2 * v : columns == 32 ? v : v / 2;
-            const size_t channel = columns == 64 ? v % 2 * 32 + 8 * half : 8 * half;
-            put_eight(tiles, pixel + of, channel, columns, low);
-            put_eight(tiles, pixel + of + (columns == 16), channel + (columns == 16 ? 0 : 16), columns, high);
+            const size_t of = pixel + v * 32 / columns, channel = v * 32 % columns + 8 * half;
+            put_eight(tiles, of, channel, columns, _mm256_castsi256_si128(words[2 * v + half]));
+            put_eight(tiles, of, channel + 16, columns, _mm256_extracti128_si256(words[2 * v + half], 1));
         }
 }
 
@@ -222,7 +206,7 @@ INLINE void sum_tiles(const Tiles *tiles, size_t columns) {
         for (size_t i = 0; i < 2 * VECTORS; i++) words[i] = _mm256_setzero_si256();
         const uint8_t *nibbles = tiles->nibbles;
         for (size_t run = part.run; run < part.run + part.runs; run++) {
-            const uint8_t *tables[8];
+            const uint8_t *tables[VECTORS];
             for (size_t i = 0; i < pixels_of_tile(columns); i++)
                 tables[i] = (const uint8_t *)tiles->block->windows[(pixel + i) * conv->runs + run] + part.first * TABLE;
             size_t k = 0;
@@ -239,7 +223,6 @@ INLINE void sum_tiles(const Tiles *tiles, size_t columns) {
 
 static void sum_tiles_64(const Tiles *tiles) { sum_tiles(tiles, 64); }
 static void sum_tiles_32(const Tiles *tiles) { sum_tiles(tiles, 32); }
-static void sum_tiles_16(const Tiles *tiles) { sum_tiles(tiles, 16); }
 
 static void sum(const LevelConv *conv, const LevelBlock *block, int32_t *sums) {
     Tiles tiles = {.conv = conv,
@@ -248,13 +231,14 @@ static void sum(const LevelConv *conv, const LevelBlock *block, int32_t *sums) {
                    .is_first = true,
                    .sums = sums};
     for (tiles.part = next_part(conv, (Part){0}); tiles.part.runs; tiles.part = next_part(conv, tiles.part)) {
-        (block->width == 64 ? sum_tiles_64 : block->width == 32 ? sum_tiles_32 : sum_tiles_16)(&tiles);
+        (block->width == 64 ? sum_tiles_64 : sum_tiles_32)(&tiles);
         tiles.nibbles += tiles.part.runs * tiles.part.nibbles * block->width;
         tiles.is_first = false;
     }
 }
 
 const LevelKernels signs_of_levels_avx2 = {
+    .least_outputs = 32,
     .width = width,
     .pixel_bytes = pixel_bytes,
     .takes_away = true,
