@@ -29,13 +29,15 @@ test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	cmake --build $(SANITIZED)/threads --parallel 2 --target agreement
 	$(SANITIZED)/threads/agreement 1 300
 	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build $(SANITIZED) --parallel 2 --target _native agreement guard_pages
+	cmake --build $(SANITIZED) --parallel 2 --target _native agreement guard_pages guard_levels
 	$(SANITIZED)/agreement 1 700
 	$(SANITIZED)/guard_pages 1 2000
+	$(SANITIZED)/guard_levels 1 2000
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \
 	  $(BIN)/python -m pytest --noconftest -n auto \
-	  tests/test_engine.py tests/test_native.py tests/test_winograd.py tests/test_threads.py tests/test_passed_rows.py
+	  tests/test_engine.py tests/test_levels.py tests/test_native.py tests/test_passed_rows.py tests/test_threads.py \
+	  tests/test_winograd.py
 
 lint: $(READY)  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

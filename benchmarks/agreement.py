@@ -2,6 +2,7 @@
 
 python benchmarks/agreement.py RUN --data-dir DATA
 python benchmarks/agreement.py RUN --data-dir DATA --activation-bits 8 --images 1000
+python benchmarks/agreement.py RUN --data-dir DATA --int8-layers
 
 RUN is a folder of `onebit train`. With `--engine reference` 10,000 images take minutes.
 """
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--data-dir")
     parser.add_argument("--activation-bits", choices=("8",))
+    parser.add_argument("--int8-layers", action="store_true")
     parser.add_argument("--calibrate")
     parser.add_argument("--float-bits", choices=("32", "16", "8"), default="32")
     parser.add_argument("--images", type=int, default=10_000)
@@ -47,6 +49,7 @@ def main() -> None:
         words = ["export", asked.run, "--out", str(path), "--float-bits", asked.float_bits]
         for flag in ("activation_bits", "calibrate", "data_dir"):
             words += [f"--{flag.replace('_', '-')}", getattr(asked, flag)] if getattr(asked, flag) else []
+        words += ["--int8-layers"] if asked.int8_layers else []
         if onebit(words):
             raise SystemExit(2)
         packed = load(path, engine=asked.engine)

@@ -1,6 +1,7 @@
-"""The engine by itself: its inner loop beside the core's limit, layers, whole nets with each set of kernels.
+"""The engine by itself: its inner loops beside the core's limit, layers, whole nets with each set of kernels.
 
-    python benchmarks/engine.py                         # all three, some minutes; needs cmake and a C compiler
+    python benchmarks/engine.py                         # all of it, some minutes; needs cmake and a C compiler
+    python benchmarks/engine.py --part levels           # W1A8: the inner loop, layers, nets
     python benchmarks/engine.py --part layers --rounds 31
 
 Everything of a table is measured in turns in one run. `python -m benchmarks.peers` compares with other engines.
@@ -30,13 +31,13 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "benchmarks"
 
 
-def kernel() -> None:
-    """Build and run native/benchmarks/count.c."""
+def kernel(program: str) -> None:
+    """Build and run one of native/benchmarks."""
     configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"]
-    build = ["cmake", "--build", str(BUILD), "--target", "count"]
+    build = ["cmake", "--build", str(BUILD), "--target", program]
     for command in (configure, build):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own
-    subprocess.run([BUILD / "count"], check=True)  # noqa: S603 our own
+    subprocess.run([BUILD / program], check=True)  # noqa: S603 our own
 
 
 def engine_of(case: Case, folder: Path, isa: str = "auto") -> tuple[Engine, np.ndarray]:
@@ -85,6 +86,40 @@ def nets(rounds: int, folder: Path) -> None:
         )
 
 
+def levels(rounds: int, folder: Path) -> None:
+    """Resnet18 at 224 x 224: inputs in 8 bits, all other layers in 8 bits; milliseconds, and of each kernel."""
+    images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    by_pixels = np.ascontiguousarray(images.numpy().transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    nets = {}
+    for bits in (1, 32):
+        torch.manual_seed(0)
+        model = onebit.models.resnet18(activation_bits=bits).eval()
+        for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+            nn.init.normal_(norm.bias, std=0.1)  # as after training: a norm that shifts nothing keeps zeros exact
+        for wanted in (
+            {},
+            {"int8_layers": True},
+            {"activation_bits": 8},
+            {"int8_layers": True, "activation_bits": 8},
+        ):
+            if bits == 1 and "activation_bits" in wanted:
+                continue
+            title = f"W1A{wanted.get('activation_bits', bits)}{', others in 8 bits' * ('int8_layers' in wanted)}"
+            onebit.export(model, folder / title, images, calibration=[images] if wanted else None, **wanted)
+            nets[title] = onebit.load(folder / title)
+    times: dict[str, list[list[float]]] = {title: [] for title in nets}
+    for _ in range(3 * rounds):
+        for title, net in nets.items():
+            times[title].append(net.step_seconds(by_pixels))
+    for title, net in nets.items():
+        steps = np.median(times[title], axis=0)
+        by_kernel: dict[str, float] = {}
+        for step, seconds in zip(net.info()["steps"], steps, strict=True):
+            by_kernel[step["kernel"]] = by_kernel.get(step["kernel"], 0.0) + seconds
+        parts = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in by_kernel.items() if seconds > 2e-5)
+        print(f"Resnet18 {title:26} {np.median(np.sum(times[title], axis=1)) * 1e3:6.2f} ms: {parts}")
+
+
 def here() -> list[str]:
     """The kernels that this machine can run."""
     return [isa for isa in ISAS if native().has_isa(isa)]
@@ -103,17 +138,20 @@ def repeated(call: Callable[[], object], count: int) -> list[float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("kernel", "layers", "nets"), help="one table alone")
+    parser.add_argument("--part", choices=("kernel", "layers", "nets", "levels"), help="one table alone")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.part in (None, "kernel"):
-            kernel() if "avx2" in here() else print("no AVX2 here: the first table is left out")  # it is for x86
+            kernel("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")  # it is for x86
         if arguments.part in (None, "layers"):
             layers(arguments.rounds, Path(folder))
         if arguments.part in (None, "nets"):
             nets(arguments.rounds, Path(folder))
+        if arguments.part in (None, "levels"):
+            kernel("levels") if "avx2" in here() else print("no AVX2 here: the table of sums is left out")
+            levels(arguments.rounds, Path(folder))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class Output {
 public:
     Output(int32_t channels, Floats scale, Floats shift, std::tuple<Floats, float, float> first, int32_t residual,
            std::tuple<Floats, float, float> second, int32_t numbers_to, int32_t bits_to, Floats thresholds,
-           std::optional<Array<uint8_t>> at_most)
+           std::optional<Array<uint8_t>> at_most, int32_t levels_to, float per_unit, int32_t high)
         : scale_(scale),
           shift_(shift),
           first_(std::get<0>(first)),
@@ -166,7 +166,10 @@ public:
                  numbers_to,
                  bits_to,
                  checked(thresholds_, channels),
-                 checked(at_most_, channels)};
+                 checked(at_most_, channels),
+                 levels_to,
+                 per_unit,
+                 high};
     }
 
     onebit_output given;
@@ -191,14 +194,20 @@ public:
         if (!net_) throw std::invalid_argument("this machine has no " + isa);
     }
 
-    void value(int kind, int32_t channels, int32_t height, int32_t width, size_t offset) {
-        check(onebit_add_value(net_.get(), static_cast<onebit_kind>(kind), channels, height, width, offset));
+    void value(int kind, int32_t channels, int32_t height, int32_t width, size_t offset, int32_t low) {
+        check(onebit_add_value(net_.get(), static_cast<onebit_kind>(kind), channels, height, width, offset, low));
         sizes_.push_back(static_cast<size_t>(channels) * static_cast<size_t>(height) * static_cast<size_t>(width));
     }
     void bconv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
                  Array<int8_t> signs, const Output &output) {
         const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
         check(onebit_add_bconv2d(net_.get(), input, &window, outputs, signs.data(), signs.size(), &output.given));
+    }
+    void level_conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups,
+                      int32_t outputs, Array<int8_t> weight, const Output &output) {
+        const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
+        check(
+            onebit_add_level_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), &output.given));
     }
     void conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
                 Array<float> weight, bool keeps_zeros, const Output &output) {
@@ -224,9 +233,6 @@ public:
     }
     void unary(int32_t input, int32_t output, int unary) {
         check(onebit_add_unary(net_.get(), input, output, static_cast<onebit_unary>(unary)));
-    }
-    void quantize(int32_t input, int32_t output, float per_unit, int32_t low, int32_t high) {
-        check(onebit_add_quantize(net_.get(), input, output, per_unit, low, high));
     }
     void threshold(int32_t input, int32_t output, Array<int32_t> thresholds, Array<uint8_t> at_most) {
         if (thresholds.size() != at_most.size()) throw std::invalid_argument("thresholds and at_most differ in size");
@@ -365,14 +371,18 @@ NB_MODULE(_native, m) {
     m.def("has_isa", [](const std::string &isa) { return onebit_has_isa(isa.c_str()) != 0; });
     nb::class_<Output>(m, "Output")
         .def(nb::init<int32_t, Floats, Floats, std::tuple<Floats, float, float>, int32_t,
-                      std::tuple<Floats, float, float>, int32_t, int32_t, Floats, std::optional<Array<uint8_t>>>(),
+                      std::tuple<Floats, float, float>, int32_t, int32_t, Floats, std::optional<Array<uint8_t>>,
+                      int32_t, float, int32_t>(),
              nb::kw_only(), "channels"_a, "scale"_a.none(), "shift"_a.none(), "first"_a, "residual"_a, "second"_a,
-             "numbers_to"_a, "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none());
+             "numbers_to"_a, "bits_to"_a, "thresholds"_a.none(), "at_most"_a.none(), "levels_to"_a = -1,
+             "per_unit"_a = 1.f, "high"_a = 255);
     nb::class_<Net>(m, "Net")
         .def(nb::init<const std::string &>(), "isa"_a)
-        .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a)
+        .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a, "low"_a = 0)
         .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
              "outputs"_a, "signs"_a, "output"_a)
+        .def("level_conv2d", &Net::level_conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a,
+             "groups"_a, "outputs"_a, "weight"_a, "output"_a)
         .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
              "outputs"_a, "weight"_a, "keeps_zeros"_a, "output"_a)
         .def("pointwise", &Net::pointwise, "input"_a, "output"_a)
@@ -381,7 +391,6 @@ NB_MODULE(_native, m) {
         .def("adaptive_mean", &Net::adaptive_mean, "input"_a, "sizes"_a, "output"_a)
         .def("binary", &Net::binary, "left"_a, "right"_a, "output"_a, "binary"_a)
         .def("unary", &Net::unary, "input"_a, "output"_a, "unary"_a)
-        .def("quantize", &Net::quantize, "input"_a, "output"_a, "per_unit"_a, "low"_a, "high"_a)
         .def("threshold", &Net::threshold, "input"_a, "output"_a, "thresholds"_a, "at_most"_a)
         .def("copy", &Net::copy, "input"_a, "from_"_a, "output"_a, "to"_a, "channels"_a)
         .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)

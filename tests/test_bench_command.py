@@ -320,9 +320,7 @@ def test_only_what_is_true_is_said_of_a_net():
     assert limits(binary(), "avx2") == []
     (said,) = limits(binary(before=""), "avx2")
     assert said.startswith("1-bit kernels with float inputs (W1A32) run as float kernels do; with 1-bit inputs")
-    said = limits(binary(before="quantize", per_unit=9.0, low=-127, high=127), "avx2")
-    assert said[0].startswith("1-bit kernels with inputs of several bits run as float kernels do")
-    assert said[1] == "functions of single numbers (quantize): no avx2 kernel, plain C runs"
+    assert limits(binary(before="quantize", per_unit=9.0, low=-127, high=127), "avx2") == []
     assert limits(binary(groups=2), "avx2") == [
         "1-bit convolutions in groups: the channels of a group are taken bit by bit"
     ]
@@ -334,12 +332,13 @@ def test_only_what_is_true_is_said_of_a_net():
     pooled = Chain(64, 6, 6).add("sign").bconv(64, 64).add("max_pool2d", kernel_size=[2, 2], stride=[2, 2])
     pooled.add("affine", tensors={"scale": np.ones(1, np.float32)})
     assert limits(pooled.model(), "avx2") == ["pool of sums (max_pool2d): no avx2 kernel, plain C runs"]
-    taps = 65794
-    wide = Chain(taps, 1, 1).add("quantize", per_unit=1.0, low=0, high=255).bconv(taps, 8, taps=(1, 1), masks=False)
+    taps = 65536
+    wide = Chain(taps, 1, 1).add("sign").bconv(taps, 8, taps=(1, 1), masks=False)
     wide.add("affine", tensors={"scale": np.ones(1, np.float32)})
-    assert limits(wide.model(), "avx2")[-1].startswith(
-        "sums that are too large for counts of 16 bits and for floats"
-    )
+    assert limits(wide.model(), "avx2")[-1].startswith("sums that are too large for kernels")
+    net = Chain(64, 4, 4).add("quantize", per_unit=9.0, low=-127, high=127)
+    net.add("conv2d", tensors={"weight": np.ones((64, 64, 1, 1), np.int8)})
+    assert limits(net.add("affine", tensors={"scale": np.ones(1, np.float32)}).model(), "avx2") == []
 
 
 @needs_avx2

@@ -32,14 +32,15 @@ SIGNS = np.ones((4, 2, 3, 3), np.int8)
 
 
 def a_net():
-    """Values: 0 the input, 1 bits, 2 and 3 floats of 4 channels, 4 sums, 5 levels."""
+    """Values: 0 the input, 1 bits, 2 and 3 floats of 4 channels, 4 sums, 5 levels from -100 on, 6 others."""
     net = native().Net(HERE[0])
     net.value(FLOAT, 2, 5, 6, 0)
     net.value(BITS, 2, 5, 6, 1024)
     net.value(FLOAT, 4, 5, 6, 2048)
     net.value(FLOAT, 4, 5, 6, 4096)
     net.value(SUMS, 4, 5, 6, 8192)
-    net.value(LEVELS, 2, 5, 6, 1024)
+    net.value(LEVELS, 2, 5, 6, 16384, low=-100)
+    net.value(LEVELS, 2, 5, 6, 32768)
     return net
 
 
@@ -56,10 +57,28 @@ def bits_output(**changes):
     return an_output(2, **({"numbers_to": -1, "bits_to": 1} | zeros | changes))
 
 
+def levels_output(**changes):
+    return an_output(2, **({"numbers_to": -1, "levels_to": 5, "high": 100} | changes))
+
+
 def with_bits():
+    """The net, once bits and levels are made."""
     net = a_net()
     net.pointwise(0, bits_output())
+    net.pointwise(0, levels_output())
     return net
+
+
+def of_many_taps(planes, weight):
+    """A convolution of levels whose sums reach 255 * planes * weight."""
+    net = native().Net(HERE[0])
+    net.value(FLOAT, planes, 1, 1, 0)
+    net.value(LEVELS, planes, 1, 1, 1 << 20)
+    net.value(FLOAT, 1, 1, 1, 2 << 20)
+    net.pointwise(0, an_output(planes, numbers_to=-1, levels_to=1))
+    window = {"kernel": (1, 1), "padding": (0,) * 4, "outputs": 1}
+    weights = np.full((1, planes, 1, 1), weight, np.int8)
+    net.level_conv2d(1, **WINDOW | window, weight=weights, output=an_output(1))
 
 
 def floats(*shape):
@@ -69,7 +88,7 @@ def floats(*shape):
 WRONG = {
     "no value 9": lambda net: net.pointwise(9, bits_output()),
     "no value -2": lambda net: net.pointwise(-2, bits_output()),
-    "wrong kind": lambda net: net.quantize(1, 5, 1.0, 0, 1),
+    "wrong kind": lambda net: net.level_conv2d(0, **WINDOW, weight=SIGNS, output=an_output()),
     "before it is made": lambda net: net.pointwise(3, an_output()),
     "is the input": lambda net: net.unary(0, 0, 0),
     "a value has sides": lambda net: net.value(FLOAT, 0, 1, 1, 0),
@@ -112,14 +131,28 @@ WRONG = {
     "too many parts": lambda net: net.adaptive_mean(0, (1, 1 << 17), an_output(2)),
     "don't make value": lambda net: net.binary(0, 0, 3, 0),
     "unknown function": lambda net: net.unary(0, 3, 8),
-    "levels are out": lambda net: net.quantize(0, 5, 1.0, 0, 256),
+    "levels are out": lambda net: net.pointwise(0, levels_output(high=156)),
+    "levels are out of": lambda net: net.pointwise(0, levels_output(per_unit=INFINITY)),
+    "levels are out of b": lambda net: net.pointwise(0, levels_output(per_unit=-1.0)),
+    "levels are out of bo": lambda net: net.pointwise(0, levels_output(per_unit=float("nan"))),
+    "levels are out of bou": lambda net: net.pointwise(0, levels_output(high=0)),
+    "levels are out of boun": lambda net: net.pointwise(0, levels_output(high=2**31 - 1)),
+    "levels have another shape": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(levels_to=5)),
+    "value 1 is of the wrong": lambda net: net.pointwise(0, levels_output(levels_to=1)),
+    "value 5 is of the wrong": lambda net: net.pointwise(5, an_output(2)),
+    "levels are from -129 on": lambda net: net.value(LEVELS, 1, 1, 1, 0, low=-129),
+    "levels are from 1 on": lambda net: net.value(LEVELS, 1, 1, 1, 0, low=1),
+    "levels are from -1 on": lambda net: net.value(FLOAT, 1, 1, 1, 0, low=-1),
+    "other levels than 5": lambda net: net.copy(5, 0, 6, 0, 2),
+    "a sign is 0": lambda net: net.bconv2d(5, **WINDOW, signs=SIGNS * 0, output=an_output()),
+    "would not fit": lambda net: of_many_taps(67_000, 127),
+    "73 weights": lambda net: net.level_conv2d(5, **WINDOW, weight=np.zeros(73, np.int8), output=an_output()),
     "thresholds and at_most": lambda net: net.threshold(4, 1, np.zeros(4, np.int32), np.zeros(3, np.uint8)),
     "can't be copied": lambda net: net.copy(0, 1, 2, 0, 2),
     "can't be copied from 0 to 3": lambda net: net.copy(0, 0, 2, 3, 2),
     "unknown mode": lambda net: net.pad(1, 1, (0, 0, 0, 0), 0),
     "would be moved over": lambda net: net.copy(1, 0, 1, 0, 2),
     "a mean with dilation": lambda net: net.pool(0, (2, 2), (1, 1), (2, 1), (0,) * 4, 1, (3, 5), an_output(2)),
-    "levels are out of": lambda net: net.quantize(0, 5, INFINITY, 0, 1),
     "a pad of 5": lambda net: net.pad(0, 2, (5, 0, 0, 0), 1),
     "a pad makes another": lambda net: net.pad(0, 2, (0, 0, 0, 0), 1),
     "a reshape of": lambda net: net.reshape(0, 2),
@@ -146,7 +179,7 @@ def test_a_net_that_is_not_finished_does_not_run_and_a_finished_one_does_not_cha
     for images, outputs, seconds in (
         (floats(1, 2, 5, 5), floats(1, 4, 5, 6), None),
         (floats(1, 2, 5, 6), floats(2, 4, 5, 6), None),
-        (floats(1, 2, 5, 6), floats(1, 4, 5, 6), np.zeros(3)),
+        (floats(1, 2, 5, 6), floats(1, 4, 5, 6), np.zeros(9)),
     ):
         with pytest.raises(ValueError, match="wrong size"):
             net.run(images, False, outputs, seconds)

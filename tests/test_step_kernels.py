@@ -50,6 +50,18 @@ def threshold_of_large_sums():
     return net.bconv(2, 8, taps=(1, 1)).add("affine", tensors={"scale": np.ones(1, np.float32)})
 
 
+def int8_conv(most):
+    """Two neighbouring weights of 65 could make a sum of products that 16 bits don't hold."""
+    net = Chain(4, 5, 5).add("quantize", per_unit=10.0, low=-127, high=127)
+    net.add("conv2d", tensors={"weight": np.full((4, 4, 3, 3), most, np.int8)})
+    return net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+
+
+def many_taps():
+    net = Chain(70000, 1, 1).add("sign").bconv(70000, 2, taps=(1, 1), masks=False)
+    return net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+
+
 def linear():
     net = Chain(3, 1, 1).add("reshape", shape=[3])
     return net.add("linear", tensors=weight(net, 2, 3))
@@ -67,8 +79,12 @@ WAYS = {
     "bits": (bconv("bits"), 1, "bits", False),
     "bits in groups": (bconv("bits", groups=2), 1, "bits in groups", False),
     "1-bit kernels, float inputs": (bconv("floats"), 0, "floats", False),
-    "1-bit kernels, 8-bit inputs": (bconv("levels"), 1, "levels as floats", False),
-    "levels with large sums": (threshold_of_large_sums(), 1, "wide sums", True),
+    "1-bit kernels, 8-bit inputs": (bconv("levels"), 1, "levels", False),
+    "levels with large sums": (threshold_of_large_sums(), 1, "levels", False),
+    "8-bit weights": (int8_conv(64), 1, "8-bit weights", False),
+    "8-bit weights that are large": (int8_conv(65), 1, "wide sums", True),
+    "levels of few channels": (bconv("levels"), 0, "output stage", False),
+    "bits with very many taps": (many_taps(), 1, "wide sums", True),
     "thresholds of large sums": (threshold_of_large_sums(), 2, "number by number", True),
     "floats": (conv(4), 0, "floats", False),
     "floats in groups": (conv(4, groups=2), 0, "floats", False),

@@ -4,8 +4,8 @@
    checks what it is given and returns ONEBIT_OK or an error; `onebit_error` says in a line what was wrong. Nothing
    is kept of the caller's pointers: tensors are copied, in the form that the kernels want.
 
-   Inside, an image is laid out by rows, columns, channels (NHWC). Floats, levels and sums take 4 bytes a number; bits
-   are packed 64 channels to a word, the first in the lowest bit, 1 for +1; what is left of a pixel's last word is 0. */
+   Inside, an image is laid out by rows, columns, channels (NHWC). Floats and sums take 4 bytes a number,
+   levels one (the level less the lowest there is); bits are packed 64 channels to a word, the first in the lowest bit, 1 for +1; what is left of a pixel's last word is 0. */
 #ifndef ONEBIT_H
 #define ONEBIT_H
 
@@ -20,7 +20,7 @@ typedef struct onebit_net onebit_net;
 
 typedef enum { ONEBIT_OK = 0, ONEBIT_INVALID = 1, ONEBIT_NO_MEMORY = 2 } onebit_status;
 
-/* Levels are whole numbers kept as floats; sums are 32-bit whole numbers. */
+/* Levels are whole numbers of a range of 256; sums are 32-bit whole numbers. */
 typedef enum { ONEBIT_FLOAT = 0, ONEBIT_BITS = 1, ONEBIT_LEVELS = 2, ONEBIT_SUMS = 3 } onebit_kind;
 
 /* Windows of a convolution or a pool. For a pool, padding is never read. */
@@ -33,7 +33,9 @@ typedef struct {
 /* What happens to the number v of a channel before it is stored, in this order; a null pointer leaves a part out:
      v = scale * v + shift;  v = first(v);  v = v + residual;  v = second(v);
      store v as a float, or as a sum (only if nothing above is asked for);
-     store the bit v >= threshold, or v <= threshold where at_most
+     store the bit v >= threshold, or v <= threshold where at_most;
+     store the level that is nearest to per_unit * v (halves to the even one) from `low`, which is that of the value, to
+     `high`; that of NaN is 0
    where an activation is: slope * v where v < 0 if there are slopes, then at least low and at most high. */
 typedef struct {
     const float *slope;
@@ -49,6 +51,9 @@ typedef struct {
     int32_t bits_to;    /* a value of bits, or -1 */
     const float *thresholds;
     const uint8_t *at_most; /* a byte for each channel */
+    int32_t levels_to;      /* a value of levels, or -1 */
+    float per_unit;
+    int32_t high;
 } onebit_output;
 
 /* 'scalar' always; 'avx2', and 'avx512' with VPOPCNTDQ, where the CPU and the operating system have them; 'neon' on
@@ -61,11 +66,11 @@ void onebit_net_free(onebit_net *net);
 const char *onebit_error(const onebit_net *net);
 
 /* Values are numbered from 0, which is the net's input. The numbers of one begin at byte `offset` of the workspace.
-   ONEBIT_PASSED: it has no place there; a convolution of floats hands its rows over to the pool that is added next, and to
-   nothing else. */
+   ONEBIT_PASSED: it has no place there; a convolution of floats or levels hands its rows over to the pool that is added next, and to
+   nothing else. low: the lowest level, from -128 to 0; of other kinds 0. */
 #define ONEBIT_PASSED SIZE_MAX
 onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
-                               size_t offset);
+                               size_t offset, int32_t low);
 
 /* signs: +1 or -1, (outputs, planes, kernel height, kernel width). The input is bits or levels. */
 onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
@@ -74,6 +79,10 @@ onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_wi
    cancel, must be exactly 0, since bits are made of them; else they may be as small as rounding errors are. */
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
                                 const float *weight, size_t n_weights, int keeps_zeros, const onebit_output *output);
+/* weight: as above, whole numbers. The input is levels. Fast if 255 times the sum of any two weights that follow each other
+   in a row of the kernel (planes inside of taps) fits 16 bits: weights of -64 to 64 always do. */
+onebit_status onebit_add_level_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                      const int8_t *weight, size_t n_weights, const onebit_output *output);
 /* The input's numbers (bits: -1 or +1) go straight to the output. */
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *output);
 
@@ -101,9 +110,6 @@ typedef enum {
 } onebit_unary;
 onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, onebit_unary unary);
 
-/* per_unit * x to the nearest whole number from low to high; NaN to 0. */
-onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low,
-                                  int32_t high);
 /* Bits of sums, compared as whole numbers. */
 onebit_status onebit_add_threshold(onebit_net *net, int32_t input, int32_t output, const int32_t *thresholds,
                                    const uint8_t *at_most, size_t channels);

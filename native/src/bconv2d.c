@@ -173,8 +173,10 @@ onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_wi
     const Value *image = readable(net, input, BITS | LEVELS);
     Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
     if (!image || check_convolution(net, &wanted, image, n_signs)) return ONEBIT_INVALID;
-    if (image->kind == ONEBIT_LEVELS || taps_of_output(image, window) > MAX_TAPS)
-        return add_wide_bconv2d(net, &wanted, signs);
+    for (size_t i = 0; i < n_signs; i++)
+        if (signs[i] != 1 && signs[i] != -1) return invalid(net, "a sign is %d", signs[i]);
+    if (image->kind == ONEBIT_LEVELS) return add_level_conv2d(net, &wanted, signs, true);
+    if (taps_of_output(image, window) > MAX_TAPS) return add_wide_conv2d(net, &wanted, signs);
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     it->input = input;

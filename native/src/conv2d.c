@@ -207,14 +207,11 @@ onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const
     *it = (ConvStep){.shape = shape_of(wanted, image),
                      .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
     it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
-    const bool is_whole = image->kind == ONEBIT_LEVELS;
-    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, is_whole, &it->output);
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, false, &it->output);
     if (!status) status = fill_step(net, it, weight);
-    if (!status && image->kind == ONEBIT_FLOAT && !wanted->keeps_zeros)
-        it->winograd = new_winograd(net, &it->shape, weight);
+    if (!status && !wanted->keeps_zeros) it->winograd = new_winograd(net, &it->shape, weight);
     if (!status) plan(it);
-    const char *kernel = it->winograd ? "Winograd or floats" : is_whole ? "levels as floats" : "floats";
-    return status ? status : add_step(net, &it->step, kernel, IN_TABLE);
+    return status ? status : add_step(net, &it->step, it->winograd ? "Winograd or floats" : "floats", IN_TABLE);
 }
 
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

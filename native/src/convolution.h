@@ -40,11 +40,11 @@ static inline int64_t taps_of_output(const Value *image, const onebit_window *wi
     return (int64_t)image->channels / window->groups * window->kernel[0] * window->kernel[1];
 }
 
-/* Of floats; or of levels with weights of +-1 whose sums stay below 2^24, so that floats hold them exactly. */
+/* Of floats. */
 onebit_status add_float_conv2d(onebit_net *net, const Convolution *convolution, const float *weight);
 
-/* 1-bit convolution of levels, and of bits with more taps than counts of 16 bits can hold. */
-onebit_status add_wide_bconv2d(onebit_net *net, const Convolution *convolution, const int8_t *signs);
+/* Of bits or levels, with any weights whose sums fit 32 bits; slow. */
+onebit_status add_wide_conv2d(onebit_net *net, const Convolution *convolution, const int8_t *weights);
 
 /* Of floats, one kernel for each channel. */
 bool is_depthwise(const Convolution *convolution, const Value *image);

@@ -59,7 +59,8 @@ onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_
     const int32_t channels = in->channels;
     if (in->kind == ONEBIT_BITS) it->step.own_bytes = (size_t)channels * sizeof(float);
     const onebit_status status = check_output(net, wanted, channels, sizes, in->kind == ONEBIT_SUMS, &it->output);
-    const bool is_in_table = in->kind != ONEBIT_BITS && channels >= net->kernels->least_finished;
+    const bool is_in_table =
+        in->kind != ONEBIT_BITS && (channels >= net->kernels->least_finished || makes_only_levels(&it->output));
     return status ? status : add_step(net, &it->step, "output stage", is_in_table ? IN_TABLE : IN_PLAIN_C);
 }
 
@@ -170,42 +171,6 @@ onebit_status onebit_add_unary(onebit_net *net, int32_t input, int32_t output, o
                       .input = input,
                       .output = output,
                       .unary = unary};
-    return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
-}
-
-/* Levels of floats. */
-
-typedef struct {
-    Step step;
-    int32_t input, output;
-    float per_unit, low, high;
-} QuantizeStep;
-
-static void run_quantize(const Step *step, const Run *run, size_t first, size_t end) {
-    const QuantizeStep *it = (const QuantizeStep *)step;
-    const float *x = numbers(run, it->input);
-    float *y = numbers(run, it->output);
-    const size_t channels = (size_t)run->net->values[it->input].channels;
-    for (size_t i = first * channels; i < end * channels; i++) {
-        const float v = x[i] * it->per_unit;
-        const float clipped = v < it->low ? it->low : v > it->high ? it->high : v;
-        y[i] = v != v ? 0 : nearbyintf(clipped); /* halves to the even number */
-    }
-}
-
-onebit_status onebit_add_quantize(onebit_net *net, int32_t input, int32_t output, float per_unit, int32_t low,
-                                  int32_t high) {
-    if (!(per_unit > 0 && isfinite(per_unit)) || low < -128 || low > 0 || high < 1 || high > 255 || high - low > 255)
-        return invalid(net, "levels are out of bounds");
-    if (!check_pair(net, input, FLOATS, output, LEVELS)) return ONEBIT_INVALID;
-    QuantizeStep *it = net_alloc(net, sizeof *it);
-    if (!it) return no_memory(net);
-    *it = (QuantizeStep){.step = {.phases = {{run_quantize, pixels_of(&net->values[input])}}},
-                         .input = input,
-                         .output = output,
-                         .per_unit = per_unit,
-                         .low = (float)low,
-                         .high = (float)high};
     return add_step(net, &it->step, NUMBER_BY_NUMBER, IN_PLAIN_C);
 }
 

@@ -3,6 +3,7 @@
 #define ONEBIT_KERNELS_H
 
 #include "bconv2d.h"
+#include "levels.h"
 #include "net.h"
 #include "output.h"
 
@@ -31,6 +32,9 @@ struct Kernels {
     size_t (*block_bytes)(const Bconv2d *conv); /* 0: blocks are read in the prepared image */
     void (*prepare_block)(const Bconv2d *conv, const Block *block);
     void (*count)(const Bconv2d *conv, const Block *block, uint16_t *counts); /* [pixel][width] */
+
+    /* Convolutions of levels: with weights of -1 and +1, and with weights of 8 bits. See levels.h. */
+    const LevelKernels *signs_of_levels, *bytes_of_levels;
 
     /* tile[r][n] = sum over runs u, places k of rows[r][offsets[u] + k] * weight[u][k][n] */
     void (*multiply)(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,

@@ -2,6 +2,7 @@
 #include "bconv2d_avx2.h"
 #include "bconv2d_avx512.h"
 #include "kernels_avx2.h"
+#include "levels_avx2.h"
 #include "output_avx2.h"
 #include "winograd_avx2.h"
 
@@ -18,6 +19,8 @@ const Kernels kernels_avx512 = {
     .block_bytes = block_bytes_avx512,
     .prepare_block = prepare_block_avx512,
     .count = count_avx512,
+    .signs_of_levels = &signs_of_levels_avx2,
+    .bytes_of_levels = &bytes_of_levels_avx2,
     .multiply = multiply_avx2,
     .multiply_row = multiply_row_avx2,
     .transform_pixels = transform_pixels_avx2,

@@ -13,6 +13,7 @@ typedef struct {
 
 static onebit_status add_movement(onebit_net *net, MovementStep wanted) {
     const Value *in = &net->values[wanted.input], *out = &net->values[wanted.output];
+    if (in->low != out->low) return invalid(net, "value %d has other levels than %d", wanted.output, wanted.input);
     if (in->offset < out->offset + out->bytes && out->offset < in->offset + in->bytes)
         return invalid(net, "value %d would be moved over value %d", wanted.input, wanted.output);
     MovementStep *it = net_alloc(net, sizeof *it);
@@ -45,10 +46,12 @@ static void run_copy(const Step *step, const Run *run, size_t first, size_t end)
         }
         return;
     }
-    const float *from = (const float *)numbers(run, it->input) + first * (size_t)in->channels + it->from;
-    float *to = (float *)numbers(run, it->output) + first * (size_t)out->channels + it->to;
-    for (size_t pixel = first; pixel < end; pixel++, from += in->channels, to += out->channels)
-        memcpy(to, from, (size_t)it->channels * sizeof *to);
+    const size_t size = number_bytes(in->kind), in_pixel = (size_t)in->channels * size,
+                 out_pixel = (size_t)out->channels * size;
+    const char *from = (const char *)numbers(run, it->input) + first * in_pixel + (size_t)it->from * size;
+    char *to = (char *)numbers(run, it->output) + first * out_pixel + (size_t)it->to * size;
+    for (size_t pixel = first; pixel < end; pixel++, from += in_pixel, to += out_pixel)
+        memcpy(to, from, (size_t)it->channels * size);
 }
 
 onebit_status onebit_add_copy(onebit_net *net, int32_t input, int32_t from, int32_t output, int32_t to,
@@ -93,7 +96,7 @@ static void run_pad(const Step *step, const Run *run, size_t first, size_t end) 
             const int32_t y = source_of(it->mode, row - it->padding[0], in->height);
             const int32_t x = source_of(it->mode, column - it->padding[2], in->width);
             if (y < 0 || x < 0)
-                memset(to, 0, bytes);
+                memset(to, -in->low, bytes); /* floats and sums have no `low` */
             else
                 memcpy(to, from + ((size_t)y * (size_t)in->width + (size_t)x) * bytes, bytes);
         }

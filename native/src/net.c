@@ -81,7 +81,7 @@ static void *grown(void *array, size_t count, size_t *room, size_t size) {
 }
 
 onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
-                               size_t offset) {
+                               size_t offset, int32_t low) {
     if (net->is_finished || net->n_values >= MAX_PARTS) return invalid(net, "no more values can be added");
     if ((int)kind < ONEBIT_FLOAT || (int)kind > ONEBIT_SUMS) return invalid(net, "a value of unknown kind");
     if (channels < 1 || height < 1 || width < 1 || channels > MAX_SIDE || height > MAX_SIDE || width > MAX_SIDE)
@@ -93,12 +93,15 @@ onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channe
     if (is_passed && kind != ONEBIT_FLOAT) return invalid(net, "a value that is passed on is not of floats");
     if (!is_passed && (offset % ALIGNMENT || (uint64_t)offset > MAX_OFFSET))
         return invalid(net, "a value lies at byte %zu", offset);
+    if (low < (kind == ONEBIT_LEVELS ? -128 : 0) || low > 0)
+        return invalid(net, "a value's levels are from %d on", low);
     Value *values = grown(net->values, net->n_values, &net->values_room, sizeof *values);
     if (!values) return no_memory(net);
     net->values = values;
-    const size_t bytes = pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * 4);
+    const size_t bytes =
+        pixels * (kind == ONEBIT_BITS ? words_of(channels) * 8 : (size_t)channels * number_bytes(kind));
     net->values[net->n_values++] =
-        (Value){kind, channels, height, width, is_passed ? 0 : offset, bytes, false, is_passed};
+        (Value){kind, channels, height, width, is_passed ? 0 : offset, bytes, low, false, is_passed};
     if (!is_passed && offset + bytes > net->value_bytes) net->value_bytes = offset + bytes;
     return ONEBIT_OK;
 }

@@ -16,6 +16,7 @@ typedef struct {
     onebit_kind kind;
     int32_t channels, height, width;
     size_t offset, bytes;
+    int32_t low;                /* of levels; else 0 */
     bool is_written, is_passed; /* passed: see ONEBIT_PASSED */
 } Value;
 
@@ -53,7 +54,7 @@ struct onebit_net {
     int32_t output;
     bool is_finished;
     int32_t passed;  /* what the last step passes on, or -1 */
-    int32_t made[2]; /* values that the step which is being added makes */
+    int32_t made[3]; /* values that the step which is being added makes */
     size_t n_made;
     char error[200];
 };
@@ -69,6 +70,8 @@ struct Run {
 
 /* Words of 64 channels of a pixel of bits. */
 static inline size_t words_of(int32_t channels) { return ((size_t)channels + 63) / 64; }
+/* Of a number, but for bits. */
+static inline size_t number_bytes(onebit_kind kind) { return kind == ONEBIT_LEVELS ? 1 : 4; }
 static inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 static inline size_t pixels_of(const Value *v) { return (size_t)v->height * (size_t)v->width; }
 static inline bool has_shape(const Value *v, int32_t channels, const int32_t sizes[2]) {

@@ -39,6 +39,19 @@ static onebit_status copy_thresholds(onebit_net *net, const onebit_output *wante
     return ONEBIT_OK;
 }
 
+static onebit_status check_levels(onebit_net *net, const onebit_output *wanted, int32_t channels,
+                                  const int32_t sizes[2], Output *made) {
+    const Value *to = writable(net, wanted->levels_to, LEVELS);
+    if (!to) return ONEBIT_INVALID;
+    if (!has_shape(to, channels, sizes)) return invalid(net, "levels have another shape than what makes them");
+    if (!(wanted->per_unit > 0 && isfinite(wanted->per_unit)) || wanted->high < 1 || wanted->high > 255 + to->low)
+        return invalid(net, "levels are out of bounds");
+    made->per_unit = wanted->per_unit;
+    made->low = to->low;
+    made->high = wanted->high;
+    return ONEBIT_OK;
+}
+
 onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t channels, const int32_t sizes[2],
                            bool can_make_sums, Output *made) {
     memset(made, 0, sizeof *made);
@@ -48,6 +61,7 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
     made->residual = wanted->residual;
     made->numbers_to = wanted->numbers_to;
     made->bits_to = wanted->bits_to;
+    made->levels_to = wanted->levels_to;
     if (!wanted->scale != !wanted->shift) return invalid(net, "an output has a scale without a shift");
     if (wanted->scale) {
         made->scale = net_copy_floats(net, wanted->scale, (size_t)channels);
@@ -65,12 +79,13 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
         if (!residual) return ONEBIT_INVALID;
         if (!has_shape(residual, channels, sizes)) return invalid(net, "a residual has another shape");
     }
-    if (wanted->numbers_to < 0 && wanted->bits_to < 0) return invalid(net, "an output goes nowhere");
+    if (wanted->numbers_to < 0 && wanted->bits_to < 0 && wanted->levels_to < 0)
+        return invalid(net, "an output goes nowhere");
     if (wanted->numbers_to >= 0) {
         const Value *to = writable_or_passed(net, wanted->numbers_to, FLOATS | SUMS);
         if (!to) return ONEBIT_INVALID;
         made->passes_on = to->is_passed;
-        if (to->is_passed && (wanted->residual >= 0 || wanted->bits_to >= 0))
+        if (to->is_passed && (wanted->residual >= 0 || wanted->bits_to >= 0 || wanted->levels_to >= 0))
             return invalid(net, "value %d is passed on with others", wanted->numbers_to);
         if (!has_shape(to, channels, sizes)) return invalid(net, "an output has another shape than what makes it");
         made->makes_sums = to->kind == ONEBIT_SUMS;
@@ -83,14 +98,22 @@ onebit_status check_output(onebit_net *net, const onebit_output *wanted, int32_t
         if (!to) return ONEBIT_INVALID;
         if (!has_shape(to, channels, sizes)) return invalid(net, "bits have another shape than what makes them");
         if (!wanted->thresholds || !wanted->at_most) return invalid(net, "bits are wanted without thresholds");
-        return copy_thresholds(net, wanted, channels, made);
+        status = copy_thresholds(net, wanted, channels, made);
+        if (status) return status;
     }
-    return ONEBIT_OK;
+    return wanted->levels_to >= 0 ? check_levels(net, wanted, channels, sizes, made) : ONEBIT_OK;
+}
+
+bool makes_only_levels(const Output *output) {
+    return output->levels_to >= 0 && output->numbers_to < 0 && output->bits_to < 0 && output->residual < 0 &&
+           !output->scale && !output->first_slope && !output->first_clamps && !output->second_slope &&
+           !output->second_clamps;
 }
 
 void aim(const Output *output, const Run *run, Pixels *pixels) {
     pixels->residual = output->residual >= 0 ? numbers(run, output->residual) : NULL;
     pixels->bits = output->bits_to >= 0 ? numbers(run, output->bits_to) : NULL;
+    pixels->levels = output->levels_to >= 0 ? numbers(run, output->levels_to) : NULL;
     pixels->float_numbers = NULL;
     pixels->sum_numbers = NULL;
     if (output->numbers_to < 0) return;
@@ -117,6 +140,15 @@ static bool passes(const Output *output, float v, int32_t channel) {
 /* Sums are below 2^24; what a wrong plan lays over them is any float. */
 static int32_t whole(float v) { return v > -0x1p31f && v < 0x1p31f ? (int32_t)v : 0; }
 
+uint8_t level_of(const Output *output, float v) {
+    const float x = v * output->per_unit, low = (float)output->low, high = (float)output->high;
+    if (x != x) return (uint8_t)-output->low;
+    return (uint8_t)((int32_t)nearbyintf(x < low    ? low
+                                         : x > high ? high
+                                                    : x) -
+                     output->low); /* halves to the even one */
+}
+
 void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, int32_t from, int32_t to) {
     const size_t pixel = pixels->first + row;
     for (int32_t n = from; n < to; n++) {
@@ -133,6 +165,7 @@ void finish_row_scalar(const Output *output, const Pixels *pixels, size_t row, i
         if (pixels->residual) v += pixels->residual[at];
         v = activated(v, output->second_slope, channel, output->second_clamps, output->second_low, output->second_high);
         if (pixels->float_numbers) pixels->float_numbers[at] = v;
+        if (pixels->levels) pixels->levels[at] = level_of(output, v);
         if (!pixels->bits) continue;
         uint8_t *byte = pixels->bits + pixel * words_of(output->channels) * 8 + channel / 8;
         if (channel % 8 == 0) *byte = 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "avx2.h"
+#include "levels.h"
 
 /* Which parts an output has. With these known to the compiler, a loop holds no test of what is not there. */
 enum {
@@ -16,7 +17,8 @@ enum {
     NUMBERS = 64,
     MAKES_SUMS = 128,
     MAKES_BITS = 256,
-    THRESHOLDS = 512
+    THRESHOLDS = 512,
+    MAKES_LEVELS = 1024
 };
 typedef enum { COUNTS, SUMS_IN, FLOATS_IN } Source;
 
@@ -25,7 +27,8 @@ static unsigned parts_of(const Output *output, const Pixels *pixels) {
            (output->first_clamps ? FIRST_CLAMP : 0) | (pixels->residual ? RESIDUAL : 0) |
            (output->second_slope ? SECOND_SLOPE : 0) | (output->second_clamps ? SECOND_CLAMP : 0) |
            (pixels->float_numbers ? NUMBERS : 0) | (pixels->sum_numbers ? MAKES_SUMS : 0) |
-           (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0);
+           (pixels->bits ? MAKES_BITS : 0) | (output->thresholds ? THRESHOLDS : 0) |
+           (pixels->levels ? MAKES_LEVELS : 0);
 }
 
 /* What the eight channels from one on need, in registers while pixels go by. */
@@ -67,6 +70,17 @@ INLINE __m256i sum_at(const Pixels *pixels, size_t row, int32_t n, Source source
     return _mm256_loadu_si256((const __m256i *)(pixels->sums + row * pixels->stride + (size_t)n));
 }
 
+/* The levels of eight numbers as bytes. */
+INLINE void put_levels(const Output *o, floats v, uint8_t *levels) {
+    floats x = _mm256_mul_ps(v, _mm256_set1_ps(o->per_unit));
+    x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q)); /* NaN to 0 */
+    x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps((float)o->low)), _mm256_set1_ps((float)o->high));
+    const __m256i level =
+        _mm256_sub_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(o->low)); /* halves to the even one */
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(level), _mm256_extracti128_si256(level, 1));
+    _mm_storel_epi64((__m128i *)levels, _mm_packus_epi16(words, words));
+}
+
 /* Eight channels from n on, of some rows. */
 INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, size_t end_row, int32_t n,
                             Source source, unsigned parts) {
@@ -83,6 +97,7 @@ INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, 
         if (parts & RESIDUAL) v = _mm256_add_ps(v, _mm256_loadu_ps(p->residual + at));
         v = activated(v, of.second_slope, o->second_low, o->second_high, parts & SECOND_SLOPE, parts & SECOND_CLAMP);
         if (parts & NUMBERS) _mm256_storeu_ps(p->float_numbers + at, v);
+        if (parts & MAKES_LEVELS) put_levels(o, v, p->levels + at);
         if (parts & MAKES_BITS) {
             if (parts & THRESHOLDS) v = _mm256_xor_ps(v, of.flip);
             p->bits[pixel * row_bytes + (size_t)c / 8] =
@@ -106,7 +121,7 @@ INLINE void finish(const Output *output, const Pixels *pixels, Source source, un
     if (parts & MAKES_BITS && o.channels % 64) clear_what_is_left(output, pixels);
     /* Numbers of a block are few enough for the first cache: what a channel needs is loaded once for all of them. Others come
        from farther away, and are best taken as they lie. */
-    const bool is_near = source == COUNTS || p.channels < o.channels;
+    const bool is_near = source == COUNTS || p.channels < o.channels || p.count <= LEVEL_PIXELS;
     const size_t rows_at_a_time = is_near ? p.count : 1;
     for (size_t row = 0, end; row < p.count; row = end) {
         end = row + rows_at_a_time;
@@ -131,22 +146,42 @@ static void put_signs(const float *numbers, size_t count, uint8_t *bits) {
     }
 }
 
+/* Levels of numbers that lie as they do. */
+static void put_all_levels(const Output *output, const float *numbers, size_t count, uint8_t *levels) {
+    const Output o = *output;
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) put_levels(&o, _mm256_loadu_ps(numbers + i), levels + i);
+    for (; i < count; i++) levels[i] = level_of(&o, numbers[i]);
+}
+
 /* Outputs that nets are made of get loops of their own; others share one for each source. */
 #define CASE(source, parts) \
     case parts: finish(output, pixels, source, parts); return;
 
-static bool lie_as_bits(const Output *output, const Pixels *pixels) {
-    const size_t channels = (size_t)output->channels;
-    return channels % 64 == 0 && pixels->stride == channels && (size_t)pixels->channels == channels;
+static bool are_whole(const Output *output, const Pixels *pixels) {
+    return pixels->stride == (size_t)output->channels && pixels->channels == output->channels;
 }
 
 void finish_avx2(const Output *output, const Pixels *pixels) {
     const unsigned parts = parts_of(output, pixels);
     if (pixels->sums) {
-        finish(output, pixels, SUMS_IN, parts);
-    } else if (pixels->floats && parts == MAKES_BITS && lie_as_bits(output, pixels)) {
+        switch (parts) {
+            CASE(SUMS_IN, AFFINE | NUMBERS)
+            CASE(SUMS_IN, AFFINE | FIRST_SLOPE | NUMBERS)
+            CASE(SUMS_IN, AFFINE | FIRST_CLAMP | MAKES_LEVELS)
+            CASE(SUMS_IN, AFFINE | FIRST_CLAMP | NUMBERS)
+            CASE(SUMS_IN, AFFINE | RESIDUAL | NUMBERS)
+            CASE(SUMS_IN, AFFINE | FIRST_SLOPE | RESIDUAL | NUMBERS)
+            CASE(SUMS_IN, AFFINE | FIRST_SLOPE | RESIDUAL | NUMBERS | MAKES_LEVELS)
+            CASE(SUMS_IN, MAKES_SUMS)
+            default: finish(output, pixels, SUMS_IN, parts);
+        }
+    } else if (pixels->floats && parts == MAKES_BITS && are_whole(output, pixels) && output->channels % 64 == 0) {
         const size_t channels = pixels->stride;
         put_signs(pixels->floats, pixels->count * channels, pixels->bits + pixels->first * channels / 8);
+    } else if (pixels->floats && parts == MAKES_LEVELS && are_whole(output, pixels)) {
+        const size_t channels = pixels->stride;
+        put_all_levels(output, pixels->floats, pixels->count * channels, pixels->levels + pixels->first * channels);
     } else if (pixels->floats) {
         switch (parts) {
             CASE(FLOATS_IN, NUMBERS)
@@ -157,6 +192,7 @@ void finish_avx2(const Output *output, const Pixels *pixels) {
             CASE(FLOATS_IN, AFFINE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, AFFINE | FIRST_SLOPE | RESIDUAL | NUMBERS)
             CASE(FLOATS_IN, RESIDUAL | NUMBERS)
+            CASE(FLOATS_IN, NUMBERS | MAKES_LEVELS)
             CASE(FLOATS_IN, MAKES_BITS)
             CASE(FLOATS_IN, MAKES_BITS | THRESHOLDS)
             default: finish(output, pixels, FLOATS_IN, parts);

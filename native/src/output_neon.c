@@ -57,7 +57,7 @@ static inline uint8_t byte_of(uint32x4_t low, uint32x4_t high) {
 void finish_neon(const Output *output, const Pixels *pixels) {
     const Output o = *output; /* copies, which no store of a byte can change */
     const Pixels p = *pixels;
-    const int32_t whole = p.channels / 8 * 8;
+    const int32_t whole = p.levels ? 0 : p.channels / 8 * 8; /* levels are made in plain C */
     const size_t row_bytes = words_of(o.channels) * 8;
     for (size_t row = 0; row < p.count; row++) {
         for (int32_t n = 0; n < whole; n += 8) {

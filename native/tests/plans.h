@@ -63,7 +63,7 @@ static inline size_t count_of(Shape shape) {
 /* The number of a new value. */
 static inline int32_t add_value(Plan *plan, onebit_kind kind, int32_t channels, const int32_t sizes[2]) {
     const Shape shape = {kind, channels, {sizes[0], sizes[1]}};
-    must(plan, onebit_add_value(plan->net, kind, channels, sizes[0], sizes[1], plan->offset));
+    must(plan, onebit_add_value(plan->net, kind, channels, sizes[0], sizes[1], plan->offset, 0));
     const size_t bytes = kind == ONEBIT_BITS ? (size_t)sizes[0] * (size_t)sizes[1] * (((size_t)channels + 63) / 64) * 8
                                              : count_of(shape) * 4;
     plan->offset += (bytes + 63) / 64 * 64;
@@ -97,7 +97,7 @@ static inline uint8_t *draw_flags(Plan *plan, int32_t count) {
 /* An output stage that does nothing yet. */
 static inline onebit_output plain_output(int32_t channels, int32_t numbers_to) {
     const onebit_activation none = {NULL, -INFINITY, INFINITY};
-    return (onebit_output){channels, NULL, NULL, none, none, -1, numbers_to, -1, NULL, NULL};
+    return (onebit_output){channels, NULL, NULL, none, none, -1, numbers_to, -1, NULL, NULL, -1, 0, 0};
 }
 
 /* Bits of numbers about as large as `size`: their signs, or by thresholds, some of which are met exactly, some never. */

@@ -26,11 +26,14 @@ class Output:
         bits_to: int,
         thresholds: _Floats | None,
         at_most: NDArray[np.uint8] | None,
+        levels_to: int = ...,
+        per_unit: float = ...,
+        high: int = ...,
     ) -> None: ...
 
 class Net:
     def __init__(self, isa: str) -> None: ...
-    def value(self, kind: int, channels: int, height: int, width: int, offset: int) -> None: ...
+    def value(self, kind: int, channels: int, height: int, width: int, offset: int, low: int = ...) -> None: ...
     def bconv2d(
         self,
         input: int,
@@ -56,6 +59,18 @@ class Net:
         keeps_zeros: bool,
         output: Output,
     ) -> None: ...
+    def level_conv2d(
+        self,
+        input: int,
+        kernel: _Pair,
+        stride: _Pair,
+        dilation: _Pair,
+        padding: _Sides,
+        groups: int,
+        outputs: int,
+        weight: NDArray[np.int8],
+        output: Output,
+    ) -> None: ...
     def pointwise(self, input: int, output: Output) -> None: ...
     def pool(
         self,
@@ -71,7 +86,6 @@ class Net:
     def adaptive_mean(self, input: int, sizes: _Pair, output: Output) -> None: ...
     def binary(self, left: int, right: int, output: int, binary: int) -> None: ...
     def unary(self, input: int, output: int, unary: int) -> None: ...
-    def quantize(self, input: int, output: int, per_unit: float, low: int, high: int) -> None: ...
     def threshold(
         self, input: int, output: int, thresholds: NDArray[np.int32], at_most: NDArray[np.uint8]
     ) -> None: ...

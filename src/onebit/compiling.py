@@ -57,7 +57,9 @@ def sides_of(value: Value) -> tuple[int, int, int]:
 def bytes_of(value: Value) -> int:
     """Of one image, as the engine keeps it."""
     channels, height, width = sides_of(value)
-    return height * width * (8 * -(-channels // 64) if value.kind == "bits" else 4 * channels)
+    if value.kind == "bits":
+        return height * width * 8 * -(-channels // 64)
+    return height * width * channels * (1 if value.kind == "levels" else 4)
 
 
 class _Compiling:
@@ -70,7 +72,8 @@ class _Compiling:
         offsets = place_values(model, steps)
         for name in names:
             value = self.values[name]
-            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets.get(name, PASSED))
+            low = value.low if value.kind == "levels" else 0
+            self.net.value(KINDS.index(value.kind), *sides_of(value), offsets.get(name, PASSED), low)
         self.native_steps = [self._add(step) for step in steps]
         check_memory(self.net.workspace_bytes(threads))
         self.net.finish(self.number[model.graph.nodes[-1].name], threads)
@@ -116,6 +119,9 @@ class _Compiling:
             bits_to=number(tail.bits),
             thresholds=tail.thresholds,
             at_most=tail.at_most,
+            levels_to=number(tail.levels),
+            per_unit=tail.per_unit,
+            high=tail.high,
         )
 
     def pointwise(self, step: Step) -> None:
@@ -133,7 +139,10 @@ class _Compiling:
         self.net.bconv2d(self.number[step.reads[0]], **window(node, signs.shape), signs=signs, output=output)
 
     def conv2d(self, step: Step) -> None:
-        self.convolve(step, float_weight(step.node))
+        if self.values[step.reads[0]].kind == "levels":
+            self.convolve_levels(step, step.node.tensors["weight"])
+        else:
+            self.convolve(step, float_weight(step.node))
 
     def convolve(self, step: Step, weight: Array) -> None:
         self.net.conv2d(
@@ -144,9 +153,19 @@ class _Compiling:
             output=self.output(step),
         )
 
+    def convolve_levels(self, step: Step, weight: Array) -> None:
+        self.net.level_conv2d(
+            self.number[step.reads[0]],
+            **window(step.node, weight.shape),
+            weight=np.ascontiguousarray(weight),
+            output=self.output(step),
+        )
+
     def linear(self, step: Step) -> None:
-        weight = float_weight(step.node)
-        self.convolve(step, weight[:, :, None, None])
+        if self.values[step.reads[0]].kind == "levels":
+            self.convolve_levels(step, step.node.tensors["weight"][:, :, None, None])
+        else:
+            self.convolve(step, float_weight(step.node)[:, :, None, None])
 
     def pool(self, step: Step) -> None:
         node, at = step.node, step.node.attributes
@@ -173,10 +192,6 @@ class _Compiling:
 
     def unary(self, step: Step) -> None:
         self.net.unary(*self.ends(step), UNARIES.index(step.node.op))
-
-    def quantize(self, step: Step) -> None:
-        at = step.node.attributes
-        self.net.quantize(*self.ends(step), at["per_unit"], at["low"], at["high"])
 
     def threshold(self, step: Step) -> None:
         at_most = at_most_of(step.node, self.values[step.reads[0]].channels)
@@ -209,7 +224,6 @@ _STEPS: dict[str, Callable[[_Compiling, Step], None]] = {
     "max_pool2d": _Compiling.pool,
     "avg_pool2d": _Compiling.pool,
     "adaptive_avg_pool2d": _Compiling.adaptive_mean,
-    "quantize": _Compiling.quantize,
     "threshold": _Compiling.threshold,
     "concatenate": _Compiling.concatenate,
     "slice": _Compiling.slice,

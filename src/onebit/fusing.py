@@ -2,7 +2,7 @@
 
 The output stage of a step (`Tail`) is applied while its numbers are still in registers, in a fixed order:
 
-    v = scale * v + shift; v = first(v); v = v + residual; v = second(v); store v, and the bit v >= threshold
+    v = scale * v + shift; v = first(v); v = v + residual; v = second(v); store v, the bit v >= threshold, its level
 
 `fuse` takes as many of the nodes behind a layer into its tail as fit that order. What does not fit is a step of its
 own, so nothing depends on this but speed, and how often the floats of affine maps one behind another are rounded.
@@ -49,6 +49,9 @@ class Tail:
     bits: str | None = None
     thresholds: Array | None = None
     at_most: Array | None = None
+    levels: str | None = None
+    per_unit: float = 1.0
+    high: int = 255
 
 
 @dataclass(eq=False)
@@ -72,7 +75,7 @@ class Step:
     @property
     def makes(self) -> list[str]:
         """Names of the values that are kept."""
-        names = (self.tail.numbers, self.tail.bits) if self.has_tail else (self.node.name,)
+        names = (self.tail.numbers, self.tail.bits, self.tail.levels) if self.has_tail else (self.node.name,)
         return [name for name in names if name is not None]
 
     @property
@@ -108,13 +111,15 @@ class _Fusing:
         return [step for step in steps if step not in makers.values()]
 
     def _passes_rows(self, step: Step) -> bool:
-        """Whether a convolution of floats may hand its rows to the pool behind it, in place of a large value."""
+        """Whether a convolution may hand its rows to the pool behind it, in place of a large value."""
         numbers, tail = step.tail.numbers, step.tail
-        if step.node.op not in {"conv2d", "bconv2d"} or numbers is None or tail.bits or tail.residual:
+        if step.node.op not in {"conv2d", "bconv2d"} or numbers is None:
+            return False
+        if tail.bits or tail.levels or tail.residual:
             return False
         value, readers = self.values[numbers], self.readers[numbers]
         return (
-            self.values[step.reads[0]].kind == "float"
+            self.values[step.reads[0]].kind in {"float", "levels"}
             and value.kind == "float"
             and step.node.attributes["groups"] == 1
             and 4 * math.prod(value.shape) > LARGE
@@ -125,7 +130,7 @@ class _Fusing:
     def _step(self, node: Node) -> tuple[int, Step]:
         """The step of a node that no tail took, and where it runs: where the last node of its tail stood.
 
-        By then the residual is there. Bits may be made sooner than their node stood.
+        By then the residual is there. Bits and levels may be made sooner than their node stood.
         """
         step = Step(node, node.inputs[:1], Tail())
         if node.op in LAYERS:
@@ -135,6 +140,9 @@ class _Fusing:
         elif node.op in MAKES_BITS and self._can_be_bits(node.inputs[0]):
             self._take_bits(step, node, node.inputs[0])
             last = node.name
+        elif node.op == "quantize":
+            self._take_levels(step, node)
+            last = node.name
         elif (stage := self._take(step, node, node.inputs[0], 0)) >= 0:
             last = self._extend(step, node.name, stage)
         else:
@@ -142,7 +150,7 @@ class _Fusing:
         return self.place[last], step
 
     def _extend(self, step: Step, current: str, stage: int) -> str:
-        """Takes what follows into the tail, while nothing else reads what is between; the last name before bits."""
+        """Takes what follows into the tail, while nothing else reads what is between; the last name of numbers."""
         output = self.nodes[-1].name
         while current != output and len(self.readers[current]) == 1:
             (reader,) = self.readers[current]
@@ -155,6 +163,9 @@ class _Fusing:
             for reader in [reader for reader in readers if reader.op in MAKES_BITS][:1]:
                 self._take_bits(step, reader, current)
                 readers = [other for other in readers if other is not reader]
+        for reader in [reader for reader in readers if reader.op == "quantize"][:1]:
+            self._take_levels(step, reader)
+            readers = [other for other in readers if other is not reader]
         if readers or current == output:
             step.tail.numbers = current
         return current
@@ -206,6 +217,12 @@ class _Fusing:
     def _take_bits(self, step: Step, node: Node, current: str) -> None:
         step.tail.bits = node.name
         step.tail.thresholds, step.tail.at_most = thresholds_of(node, self.values[current])
+        self.taken.add(node.name)
+        step.taken.append(node)
+
+    def _take_levels(self, step: Step, node: Node) -> None:
+        step.tail.levels, step.tail.per_unit = node.name, node.attributes["per_unit"]
+        step.tail.high = node.attributes["high"]
         self.taken.add(node.name)
         step.taken.append(node)
 

@@ -22,7 +22,7 @@ class Value(NamedTuple):
     """What flows between nodes, for one image.
 
     kind        'float': 32-bit floats; 'bits': -1 or +1; 'levels': small whole numbers that stand for an
-                activation; 'sums': 32-bit whole numbers that a 1-bit convolution makes of bits or levels
+                activation; 'sums': 32-bit whole numbers that a layer makes of bits or levels
     shape       (channels, height, width), or (features,)
     low, high   the least and the largest number that levels or sums can be
     """

@@ -116,8 +116,16 @@ OPERATIONS: dict[str, Operation] = {
         },
         {"kernels": ("uint8",), "masks?": ("uint8",), "modulation?": ("float32",)},
     ),
-    "conv2d": Operation("convolution; padding is 0", ("float",), shapes.conv2d, _CONVOLUTION, _WEIGHT),
-    "linear": Operation("weight @ x + bias", ("float",), shapes.linear, {}, _WEIGHT),
+    "conv2d": Operation(
+        "convolution; padding is 0; floats give floats, levels give sums",
+        ("float", "levels"),
+        shapes.conv2d,
+        _CONVOLUTION,
+        _WEIGHT,
+    ),
+    "linear": Operation(
+        "weight @ x + bias; floats give floats, levels give sums", ("float", "levels"), shapes.linear, {}, _WEIGHT
+    ),
     "affine": Operation(
         "scale * x + shift, for each channel",
         ("float", "sums", "bits"),

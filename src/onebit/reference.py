@@ -85,19 +85,25 @@ def bconv2d(node: Node, x: Array) -> Array:
     planes = x.shape[1] // node.attributes["groups"]
     if x.dtype == np.float32:
         return convolve(x, modulated_kernels(node, planes), node.attributes)
+    return _sums(x, dense_kernels(node, planes), node.attributes)
+
+
+def _sums(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     # Every sum is below 2**31 (checked with the file), so 64-bit floats hold it and all its parts exactly.
-    return convolve(x.astype(np.float64), dense_kernels(node, planes).astype(np.float64), node.attributes).astype(
-        np.int32
-    )
+    return convolve(x.astype(np.float64), weight.astype(np.float64), at).astype(np.int32)
 
 
-def conv2d(node: Node, x: Floats) -> Array:
-    """Float convolution."""
+def conv2d(node: Node, x: Array) -> Array:
+    """Convolution of floats; or of levels, exact."""
+    if x.dtype != np.float32:
+        return _sums(x, node.tensors["weight"], node.attributes)
     return _with_bias(node, convolve(x, float_weight(node), node.attributes))
 
 
-def linear(node: Node, x: Floats) -> Array:
-    """Weight @ x + bias."""
+def linear(node: Node, x: Array) -> Array:
+    """Weight @ x + bias; of levels exact, and without a bias."""
+    if x.dtype != np.float32:
+        return (x.astype(np.float64) @ node.tensors["weight"].astype(np.float64).T).astype(np.int32)
     return _with_bias(node, x @ float_weight(node).T)
 
 

@@ -55,6 +55,19 @@ def _grouped(node: Node, in_channels: int, out_channels: int) -> int:
     return int(in_channels // groups)
 
 
+def _made_by_weight(node: Node, value: Value, shape: tuple[int, ...]) -> Value:
+    """Floats of floats; of levels sums, which nothing is added to and which are not scaled."""
+    weight = node.tensors["weight"]
+    if value.kind == "float":
+        _check_weight(node, len(weight))
+        return Value("float", shape)
+    if weight.dtype != np.int8 or len(node.tensors) > 1:
+        raise GraphError("of levels, the weight must be int8, without weight_scale and bias")
+    most = int(np.abs(weight.reshape(len(weight), -1).astype(np.int64)).sum(axis=1).max())
+    most *= max(-value.low, value.high)
+    return Value("sums", shape, -most, most)
+
+
 def _check_weight(node: Node, outputs: int) -> None:
     weight, scale, bias = (node.tensors.get(role) for role in ("weight", "weight_scale", "bias"))
     if weight is None or (weight.dtype == np.int8) != (scale is not None):
@@ -66,14 +79,14 @@ def _check_weight(node: Node, outputs: int) -> None:
 
 
 def conv2d(node: Node, inputs: list[Value]) -> Value:
-    """Floats, of the windows that fit."""
+    """Floats or sums, of the windows that fit."""
     channels, weight = _image(inputs[0])[0], node.tensors["weight"]
     if weight.ndim != 4 or 0 in weight.shape or max(weight.shape[2:]) > MAX_WINDOW:
         raise GraphError(f"weight has shape {list(weight.shape)}")
     planes = _grouped(node, channels, len(weight))
     _wants("weight", weight, (len(weight), planes, *weight.shape[2:]))
-    _check_weight(node, len(weight))
-    return Value("float", (len(weight), *_windows(node, inputs[0], (weight.shape[2], weight.shape[3]))))
+    windows = _windows(node, inputs[0], (weight.shape[2], weight.shape[3]))
+    return _made_by_weight(node, inputs[0], (len(weight), *windows))
 
 
 def bconv_shape(node: Node, value: Value) -> tuple[int, int, int, int]:
@@ -106,13 +119,12 @@ def bconv2d(node: Node, inputs: list[Value]) -> Value:
 
 
 def linear(node: Node, inputs: list[Value]) -> Value:
-    """Floats, one for each row of the weight."""
+    """Floats or sums, one for each row of the weight."""
     weight, shape = node.tensors["weight"], inputs[0].shape
     if len(shape) != 1 or weight.ndim != 2:
         raise GraphError(f"takes features, not a value of shape {list(shape)}")
     _wants("weight", weight, (len(weight), shape[0]))
-    _check_weight(node, len(weight))
-    return Value("float", (len(weight),))
+    return _made_by_weight(node, inputs[0], (len(weight),))
 
 
 def same(node: Node, inputs: list[Value]) -> Value:  # noqa: ARG001

@@ -111,15 +111,11 @@ def _of_nets() -> list[tuple[str, Callable[[Layer], bool]]]:
     return [
         (
             "weights kept in float",
-            lambda layer: bool(layer.precision) and not is_binary(layer),
+            lambda layer: bool(layer.precision) and not is_binary(layer) and layer.input_kind == "float",
         ),
         (
             f"1-bit kernels with float inputs (W1A32) {_AS_FLOATS}",
             lambda layer: is_binary(layer) and layer.input_kind == "float",
-        ),
-        (
-            f"1-bit kernels with inputs of several bits {_AS_FLOATS}",
-            lambda layer: is_binary(layer) and layer.input_kind == "levels",
         ),
         (
             "1-bit convolutions in groups: the channels of a group are taken bit by bit",
@@ -151,7 +147,7 @@ def _without_kernel(layers: list[Layer], isa: str) -> list[Limit]:
 
 def _why_no_kernel(layer: Layer) -> str:
     if layer.kernel == "wide sums":
-        return "sums that are too large for counts of 16 bits and for floats"
+        return "sums that are too large for kernels"
     if layer.kernel == "copy":
         return "numbers that only move"
     if layer.kernel == "number by number":

@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   onebit export RUN                            the last checkpoint of a run, as RUN/net.onebit
   onebit export RUN --out small.onebit --float-bits 8   what is not 1-bit (stem, classifier) in 8 bits
   onebit export RUN --activation-bits 8        W1A8: inputs of 1-bit layers in 8 bits, scaled by training images
+  onebit export RUN --int8-layers              stem, 1x1 convolutions and classifier in 8 bits, weights and inputs
   onebit inspect RUN/net.onebit                what is in it
 """
 
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--activation-bits", type=int, choices=(8,), help="8: float inputs of 1-bit layers in 8 bits"
     )
     parser.add_argument(
+        "--int8-layers", action="store_true", help="layers that are not 1-bit in 8 bits, weights and inputs"
+    )
+    parser.add_argument(
         "--calibrate",
         metavar="N",
         type=int,
@@ -56,8 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.commands.eval import is_packed
     from onebit.modelfile import read_model
 
-    if arguments.calibrate is not None and (arguments.activation_bits is None or arguments.calibrate < 0):
-        raise UserError(f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8")
+    has_levels = arguments.activation_bits is not None or arguments.int8_layers
+    if arguments.calibrate is not None and (not has_levels or arguments.calibrate < 0):
+        raise UserError(
+            f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8 or --int8-layers"
+        )
     if is_packed(arguments.net):
         read_model(arguments.net)  # or what is wrong with it
         raise UserError(f"{arguments.net}: is exported already; `onebit inspect` shows what is in it")
@@ -70,13 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     weights = read_weights(arguments.net, arguments.which)
     spec, file = weights.spec, _target(arguments)
     net = build_trained(weights).eval()
-    images = list(_calibration(arguments, spec)) if arguments.activation_bits and arguments.calibrate != 0 else None
+    images = list(_calibration(arguments, spec)) if has_levels and arguments.calibrate != 0 else None
     with Progress("calibrating", sum(map(len, images or [])), quiet=not images) as progress:
         summary = export_trained(
             spec,
             net,
             file,
             activation_bits=arguments.activation_bits,
+            int8_layers=arguments.int8_layers,
             calibration=images and _shown(images, progress),
             float_bits=arguments.float_bits,
         )

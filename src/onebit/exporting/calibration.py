@@ -1,7 +1,10 @@
-"""W1A8: the float inputs of 1-bit convolutions as whole numbers of 8 bits, with one scale for a tensor.
+"""The float inputs of layers as whole numbers of 8 bits, with one scale for a tensor.
+
+W1A8: of 1-bit convolutions. Layers in 8 bits: of all other convolutions and linear layers, whose weights become
+whole numbers, too.
 
 A scale comes from calibration images (the largest value that they make) or, without images, from the batch norms
-that the values come from (how far their distribution reaches).
+that the values come from (how far their distribution reaches); that of the net's input from its preprocessing.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 from onebit.errors import ExportError, UserError
 from onebit.exporting.building import Builder, Wide, narrowed
 from onebit.exporting.lowering import Lowered, Statistics
+from onebit.exporting.rounding import whole_weight
 from onebit.graph import INPUT, Array, Graph, Node
-from onebit.modelfile import Model
+from onebit.modelfile import Model, Preprocessing
 from onebit.reference import Reference
 from onebit.runnable import Floats, checked_input
 
@@ -30,31 +34,59 @@ class Range(NamedTuple):
     signed: bool
 
 
-def quantize_inputs(lowered: Lowered, images: Iterable[Floats] | None) -> None:
-    """Put a `quantize` node before every 1-bit convolution of floats, in place."""
-    nodes = lowered.builder.graph.nodes
-    convs = [
-        node for node in nodes if node.op == "bconv2d" and lowered.builder.values[node.inputs[0]].kind == "float"
-    ]
-    for node in convs:
+class Wanted(NamedTuple):
+    """Which layers get inputs of 8 bits, and where their scales come from."""
+
+    one_bit: bool
+    others: bool
+    images: Iterable[Floats] | None
+    preprocessing: Preprocessing | None
+
+
+def quantize_inputs(lowered: Lowered, wanted: Wanted) -> None:
+    """Put a `quantize` node before every layer that is wanted and reads floats, in place."""
+    nodes, values = lowered.builder.graph.nodes, lowered.builder.values
+    layers = {
+        node.name: node for node in nodes if values[node.inputs[0]].kind == "float" and _is_meant(node, wanted)
+    }
+    for node in layers.values():
         if "modulation" in node.tensors:
             raise ExportError(f"layer {node.name!r}: {node.attributes['method']} kernels are not for 8-bit inputs")
-    if not convs:
-        raise ExportError("activation_bits=8: no 1-bit layer of the net has float inputs")
-    names = list(dict.fromkeys(node.inputs[0] for node in convs))
-    ranges = _ranges_by_norms(lowered, names) if images is None else _ranges_by_images(lowered, names, images)
+    for is_wanted, option, ops, missing in (
+        (wanted.one_bit, "activation_bits=8", {"bconv2d"}, "no 1-bit layer of the net has float inputs"),
+        (wanted.others, "int8_layers", {"conv2d", "linear"}, "the net has no float layer for 8 bits"),
+    ):
+        if is_wanted and not any(node.op in ops for node in layers.values()):
+            raise ExportError(f"{option}: {missing}")
+    names = list(dict.fromkeys(node.inputs[0] for node in layers.values()))
+    ranges = _ranges_by_norms(lowered, names, wanted) if wanted.images is None else {}
+    ranges = ranges or _ranges_by_images(lowered, names, wanted.images or ())
     rebuilt = Builder(lowered.builder.graph.input_shape)
-    renamed = {name: name for name in lowered.builder.values}
+    renamed = {name: name for name in values}
     for node in nodes:
         inputs = [renamed[name] for name in node.inputs]
-        if node not in convs:
+        if node.name in layers:
+            renamed[node.name] = _in_levels(rebuilt, node, inputs[0], _code_of(ranges[node.inputs[0]]))
+        else:
             renamed[node.name] = rebuilt.add(node.op, node.name, *inputs, tensors=node.tensors, **node.attributes)
-            continue
-        code = _code_of(ranges[node.inputs[0]])
-        levels = rebuilt.add("quantize", f"{node.name}.quantize", *inputs, **code)
-        sums = rebuilt.add("bconv2d", node.name, levels, tensors=node.tensors, **node.attributes)
-        renamed[node.name] = rebuilt.affine(f"{node.name}.unit", sums, 1 / code["per_unit"])
     lowered.builder, lowered.output = rebuilt, renamed[lowered.output]
+
+
+def _is_meant(node: Node, wanted: Wanted) -> bool:
+    if node.op == "bconv2d":
+        return wanted.one_bit
+    is_layer = node.op in {"conv2d", "linear"} and node.attributes.get("groups", 1) == 1
+    return wanted.others and is_layer and whole_weight(node) is not None
+
+
+def _in_levels(builder: Builder, node: Node, x: str, code: dict[str, Any]) -> str:
+    """The layer on levels of x: what it makes are sums, which a multiply-add brings back to their size."""
+    levels = builder.add("quantize", f"{node.name}.quantize", x, **code)
+    unit, tensors, bias = 1 / code["per_unit"], node.tensors, node.tensors.get("bias")
+    if node.op != "bconv2d" and (found := whole_weight(node)) is not None:
+        tensors, unit = {"weight": found[0]}, found[1] * unit
+    sums = builder.add(node.op, node.name, levels, tensors=tensors, **node.attributes)
+    return builder.affine(f"{node.name}.unit", sums, unit, bias)
 
 
 def _code_of(range_: Range) -> dict[str, Any]:
@@ -88,7 +120,16 @@ def _covering(value: Array, before: Range, name: str) -> Range:
     return Range(max(before.high, float(np.abs(value).max())), before.signed or bool((value < 0).any()))
 
 
-def _ranges_by_norms(lowered: Lowered, names: list[str]) -> dict[str, Range]:
+def _range_of_pixels(preprocessing: Preprocessing) -> Range:
+    """What pixels of 0 to 1 become."""
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    if mean.shape != std.shape or (std <= 0).any():
+        raise ExportError("preprocessing: use a mean and a deviation of more than 0 for each channel")
+    ends = np.stack([-mean / std, (1 - mean) / std])
+    return Range(float(np.abs(ends).max()), bool((ends < 0).any()))
+
+
+def _ranges_by_norms(lowered: Lowered, names: list[str], wanted: Wanted) -> dict[str, Range]:
     known = dict(lowered.statistics)
     never_negative: set[str] = set()
     for node in lowered.builder.graph.nodes:
@@ -96,15 +137,21 @@ def _ranges_by_norms(lowered: Lowered, names: list[str]) -> dict[str, Range]:
             known[node.name] = found
         low = node.attributes.get("low") if node.op == "clamp" else None
         makes = node.op in {"relu", "sigmoid", "hardsigmoid"} or (low is not None and low >= 0)
-        if makes or (node.op in _KEEP and never_negative.issuperset(node.inputs)):
+        if makes or (node.op in _KEEP | {"reshape"} and never_negative.issuperset(node.inputs)):
             never_negative.add(node.name)
+    ranges: dict[str, Range] = {}
     for name in names:
-        if name not in known:
+        if name in known:
+            ranges[name] = Range(_reach(known[name], name in never_negative), name not in never_negative)
+        elif name == INPUT and wanted.preprocessing is not None:
+            ranges[name] = _range_of_pixels(wanted.preprocessing)
+        else:
+            option = "activation_bits=8" if wanted.one_bit else "int8_layers"
             raise ExportError(
-                f"activation_bits=8: nothing is known about the range of {name!r}, which comes from no batch norm: "
+                f"{option}: nothing is known about the range of {name!r}, which comes from no batch norm: "
                 f"pass images as calibration="
             )
-    return {name: Range(_reach(known[name], name in never_negative), name not in never_negative) for name in names}
+    return ranges
 
 
 def _reach(of: Statistics, unsigned: bool) -> float:
@@ -118,8 +165,10 @@ _KEEP = {"relu", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "concatenate
 def _carried(node: Node, known: dict[str, Any]) -> Statistics | None:
     """What a sum of independent values, or a value that only shrinks (but for steep slopes), is like at most."""
     of = [known.get(name) for name in node.inputs]
-    if node.op not in _KEEP | {"prelu", "hardswish", "silu"} or any(each is None for each in of):
+    if node.op not in _KEEP | {"prelu", "hardswish", "silu", "reshape"} or any(each is None for each in of):
         return None
+    if node.op == "reshape":
+        return of[0] if node.attributes["shape"] == [len(of[0].mean)] else None  # type: ignore[union-attr]
     if node.op == "slice":
         part = slice(node.attributes["start"], node.attributes["stop"])
         return Statistics(of[0].mean[part], of[0].deviation[part])  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from onebit.convolution import QuantizedConv2d
 from onebit.errors import ExportError
-from onebit.exporting.calibration import quantize_inputs
+from onebit.exporting.calibration import Wanted, quantize_inputs
 from onebit.exporting.folding import fold
 from onebit.exporting.lowering import Lowering
 from onebit.exporting.rounding import round_weights
@@ -32,6 +32,7 @@ def export(
     example_input: Tensor,
     *,
     activation_bits: int | None = None,
+    int8_layers: bool = False,
     calibration: Iterable[Any] | None = None,
     float_bits: int = 32,
     preprocessing: Preprocessing | None = None,
@@ -45,8 +46,10 @@ def export(
     model             any net that `binarize` or `onebit.models` made, in eval mode
     example_input     images (N, channels, height, width) of the size that the file's net will take
     activation_bits   8: float inputs of 1-bit layers become whole numbers of 8 bits (W1A8); None: as trained
-    calibration       with activation_bits=8: batches of images, from which the 8-bit scales are taken; without,
-                      they come from the batch norms
+    int8_layers       the layers that are not 1-bit (stem, 1x1 convolutions, classifier) in whole numbers of 8 bits,
+                      weights and inputs; those in groups stay in float
+    calibration       with activation_bits=8 or int8_layers: batches of images, from which the 8-bit scales are
+                      taken; without, they come from the batch norms, that of the input from the preprocessing
     float_bits        of the weights that are not 1-bit: 32, 16, or 8 (with a scale for each output)
     preprocessing     how a picture becomes an input: a `onebit.Preprocessing`
     class_names       of the outputs
@@ -56,10 +59,18 @@ def export(
     """
     file = _writable(path)
     model = getattr(model, "_orig_mod", model)  # of torch.compile
-    graph = pack_net(model, example_input, activation_bits=activation_bits, calibration=calibration)
+    prepared = _prepared(preprocessing)
+    graph = pack_net(
+        model,
+        example_input,
+        activation_bits=activation_bits,
+        int8_layers=int8_layers,
+        calibration=calibration,
+        preprocessing=prepared,
+    )
     round_weights(graph, float_bits)
     try:
-        packed = Model(graph, _prepared(preprocessing), _names(class_names), description, count_parameters(model))
+        packed = Model(graph, prepared, _names(class_names), description, count_parameters(model))
         size = write_model(packed, file)
     except ValueError as error:  # GraphError, ModelFileError, text that is no Unicode
         raise ExportError(str(error)) from None
@@ -73,19 +84,22 @@ def pack_net(
     example_input: Tensor,
     *,
     activation_bits: int | None = None,
+    int8_layers: bool = False,
     calibration: Iterable[Any] | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Graph:
     """The packed net, folded, not yet a file."""
     _check_net(model, example_input)
     if activation_bits not in {None, 8}:
         raise ExportError(f"activation_bits={activation_bits!r}: use 8, or None for what the net was trained with")
-    if calibration is not None and activation_bits is None:
-        raise ExportError("calibration= is for activation_bits=8")
+    if calibration is not None and activation_bits is None and not int8_layers:
+        raise ExportError("calibration= is for activation_bits=8 and for int8_layers=True")
     _, channels, height, width = example_input.shape
     with torch.no_grad():
         lowered = Lowering(trace(model, example_input), (channels, height, width), RULES).run()
-    if activation_bits == 8:
-        quantize_inputs(lowered, None if calibration is None else _batches(calibration))
+    if activation_bits == 8 or int8_layers:
+        images = None if calibration is None else _batches(calibration)
+        quantize_inputs(lowered, Wanted(activation_bits == 8, int8_layers, images, preprocessing))
     return fold(lowered)
 
 

@@ -88,8 +88,8 @@ def _scale_and_shift(node: Node) -> tuple[Wide, Wide]:
 
 
 def _into_weights(folding: _Folding, before: Node, node: Node) -> bool:
-    """Scale * (weight @ x + bias) + shift is a convolution or a linear layer, too."""
-    if before.op not in {"conv2d", "linear"}:
+    """Scale * (weight @ x + bias) + shift is a convolution or a linear layer, too. (Sums are never scaled.)"""
+    if before.op not in {"conv2d", "linear"} or folding.values[before.name].kind == "sums":
         return False
     scale, shift = _scale_and_shift(node)
     weight, bias = before.tensors["weight"], before.tensors.get("bias", np.zeros(1)).astype(np.float64)
@@ -127,11 +127,14 @@ def _away(folding: _Folding, before: Node, node: Node) -> bool:
 
 
 def _behind_pool(folding: _Folding, before: Node, node: Node) -> bool:
-    """The largest of scale * x + shift is that of x, scaled: sums stay sums through a pool."""
+    """The largest of scale * x + shift is that of x, scaled: sums of bits stay sums through a pool."""
+    source = folding.by_name.get(before.inputs[0])
     if (
         before.op != "affine"
         or (before.tensors["scale"] < 0).any()
         or folding.values[before.inputs[0]].kind != "sums"
+        or source is None
+        or folding.values[source.inputs[0]].kind != "bits"  # levels are for floats: their pools are faster
     ):
         return False
     folding.nodes.remove(before)

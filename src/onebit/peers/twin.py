@@ -65,8 +65,10 @@ def _without_bits(model: Model, generator: np.random.Generator) -> list[Node]:
             continue
         if node.op == "affine":
             tensors["scale"] = tensors["scale"] * np.float32(larger)
-        elif node.op in {"max_pool2d", "slice", "pad"}:  # what else reads sums or levels
+        elif node.op in {"max_pool2d", "slice", "pad", "conv2d", "linear"}:  # what else reads sums or levels
             times[node.name] = larger
+            if model.values[node.inputs[0]].kind == "levels" and "weight" in tensors:
+                tensors["weight"] = float_weight(node)
         made.append(Node(node.name, node.op, inputs, node.attributes, tensors))
     return made
 

@@ -21,6 +21,7 @@ def export_trained(
     file: Path,
     *,
     activation_bits: int | None = None,
+    int8_layers: bool = False,
     calibration: Iterable[Tensor] | None = None,
     float_bits: int = 32,
 ) -> Summary:
@@ -28,11 +29,14 @@ def export_trained(
     described = spec.summary()
     if activation_bits:
         described = described.replace("A32", f"A{activation_bits}")
+    if int8_layers:
+        described += ", other layers in 8 bits"
     return export(
         net,
         file,
         torch.zeros(1, *spec.image_shape),
         activation_bits=activation_bits,
+        int8_layers=int8_layers,
         calibration=calibration,
         float_bits=float_bits,
         preprocessing=Preprocessing(spec.mean, spec.deviation, crop_of(spec)),
