@@ -131,17 +131,6 @@ size_t prepared_bytes_avx512(const Bconv2d *conv) {
     return ((size_t)conv->padded.height * words.line + padded_row_words(conv, &words)) * sizeof(uint64_t);
 }
 
-/* The words of row y of the padded image; zeros to all sides of the image. */
-static void pad_row(const Bconv2d *conv, const Words *words, const uint64_t *bits, int32_t y, uint64_t *padded) {
-    const int32_t row = y - conv->window.padding[0], left = conv->window.padding[2];
-    const size_t pixel = words->pixel_words;
-    memset(padded, 0, padded_row_words(conv, words) * sizeof *padded);
-    if (row < 0 || row >= conv->height || left >= conv->padded.width) return;
-    const int32_t room = conv->padded.width - left, inside = room < conv->width ? room : conv->width;
-    memcpy(padded + (size_t)left * pixel, bits + (size_t)row * (size_t)conv->width * pixel,
-           (size_t)inside * pixel * sizeof *padded);
-}
-
 /* For each word what a triple needs that begins there, four words together: a1, a1 ^ a2, a1 ^ a3, a1 ^ a2 ^ a3. */
 static void put_triples(const uint64_t *padded, size_t count, size_t tap_step, uint64_t *to) {
     const __m512i first_halves = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
@@ -186,11 +175,20 @@ static void put_packed(const Bconv2d *conv, const Words *words, const uint64_t *
 
 void prepare_avx512(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
     const Words words = words_in_window(conv);
+    const int32_t left = conv->window.padding[2], room = conv->padded.width - left;
+    const size_t pixel = words.pixel_words, inside = (size_t)(room < conv->width ? room : conv->width);
     uint64_t *line = prepared, *padded = line + (size_t)conv->padded.height * words.line;
+    memset(padded, 0, padded_row_words(conv, &words) * sizeof *padded); /* what is beside the image stays 0 */
     for (int32_t y = 0; y < conv->padded.height; y++, line += words.line) {
-        pad_row(conv, &words, bits, y, padded);
+        const int32_t row = y - conv->window.padding[0];
+        if (row < 0 || row >= conv->height || room <= 0) {
+            memset(line, 0, words.line * sizeof *line);
+            continue;
+        }
+        memcpy(padded + (size_t)left * pixel, bits + (size_t)row * (size_t)conv->width * pixel,
+               inside * pixel * sizeof *padded);
         if (words.way == TRIPLES)
-            put_triples(padded, words.sheet, (size_t)conv->window.dilation[1] * words.pixel_words, line);
+            put_triples(padded, words.sheet, (size_t)conv->window.dilation[1] * pixel, line);
         else if (words.way == PACKED)
             put_packed(conv, &words, padded, line);
         else
