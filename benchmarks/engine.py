@@ -144,7 +144,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.part in (None, "kernel"):
-            kernel("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")  # it is for x86
+            kernel("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")
         if arguments.part in (None, "layers"):
             layers(arguments.rounds, Path(folder))
         if arguments.part in (None, "nets"):

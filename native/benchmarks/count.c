@@ -1,12 +1,15 @@
 /* How near the kernels of 1-bit convolution come to what the core could do at most: `count` alone, without what comes
    before and after it in a layer, beside loops of nothing but its instructions, all in one run.
 
-       benchmarks/engine.py builds and runs this */
+       count            (benchmarks/engine.py builds and runs this)
+       count shapes     the kernels of AVX2 and AVX-512, whole, for shapes on both sides of the rule that chooses between them */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "../src/bconv2d_avx2.h"
+#include "../src/bconv2d_avx512.h"
 #include "../src/kernels.h"
 
 enum { ROUNDS = 201, LOOPS = 10000, MACS_OF_LOOK_UP = 32 * 2 * 4, MACS_OF_WORD = 8 * 64 };
@@ -51,7 +54,11 @@ static double singles(void) {
 }
 /* clang-format on */
 
-/* 3 x 3 with a border of 1, as many channels out as in. */
+typedef struct {
+    int32_t planes, outputs, side, kernel[2], dilation;
+} Shape;
+
+/* With a border, so that what comes out has the same sides. */
 typedef struct {
     const Kernels *kernels;
     Bconv2d conv;
@@ -66,20 +73,25 @@ static void *aligned(size_t bytes) {
     return found;
 }
 
-static Layer *new_layer(const Kernels *kernels, int32_t channels, int32_t side) {
+static Layer *new_layer(const Kernels *kernels, Shape shape) {
     Layer *layer = aligned(sizeof *layer);
+    const int32_t side = shape.side, sizes[2] = {side, side};
+    const int32_t reach[2] = {shape.dilation * (shape.kernel[0] - 1), shape.dilation * (shape.kernel[1] - 1)};
     layer->kernels = kernels;
-    const int32_t sizes[2] = {side, side};
-    layer->conv = (Bconv2d){.planes = channels, .height = side, .width = side, .outputs = channels};
+    layer->conv = (Bconv2d){.planes = shape.planes, .height = side, .width = side, .outputs = shape.outputs};
     layer->conv.out_height = layer->conv.out_width = side;
-    layer->conv.window = (onebit_window){{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
+    layer->conv.window = (onebit_window){{shape.kernel[0], shape.kernel[1]},
+                                         {1, 1},
+                                         {shape.dilation, shape.dilation},
+                                         {reach[0] / 2, reach[0] - reach[0] / 2, reach[1] / 2, reach[1] - reach[1] / 2},
+                                         1};
     layer->conv.padded = reach_of(&layer->conv.window, sizes);
-    const size_t n_signs = (size_t)channels * (size_t)channels * 9;
-    const size_t n_words = (size_t)side * (size_t)side * words_of(channels);
+    const size_t n_signs = (size_t)shape.outputs * (size_t)shape.planes * taps_of(&layer->conv);
+    const size_t n_words = (size_t)side * (size_t)side * words_of(shape.planes);
     int8_t *signs = aligned(n_signs);
     uint64_t *bits = aligned(n_words * sizeof *bits);
     for (size_t i = 0; i < n_signs; i++) signs[i] = rand() & 64 ? 1 : -1;
-    const uint64_t used = channels % 64 ? (UINT64_C(1) << channels % 64) - 1 : ~UINT64_C(0);
+    const uint64_t used = shape.planes % 64 ? (UINT64_C(1) << shape.planes % 64) - 1 : ~UINT64_C(0);
     for (size_t i = 0; i < n_words; i++)
         bits[i] = ((uint64_t)rand() << 42 ^ (uint64_t)rand() << 21 ^ (uint64_t)rand()) & used;
     void *packed = aligned(kernels->packed_bytes(&layer->conv)),
@@ -105,7 +117,7 @@ static double count_all(Layer *layer) {
             kernels->count(&layer->conv, &block, layer->counts);
         }
     }
-    return 9.0 * layer->conv.planes * layer->conv.outputs * (double)all;
+    return (double)(taps_of(&layer->conv) * all) * layer->conv.planes * layer->conv.outputs;
 }
 
 static int by_size(const void *left, const void *right) {
@@ -141,11 +153,70 @@ static void add_layers(const char *isa, int limit) {
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
         char name[80];
         snprintf(name, sizeof name, "%d channels at %d x %d", SHAPES[i][0], SHAPES[i][1], SHAPES[i][1]);
-        add_row(isa, limit, name)->layer = new_layer(kernels_of(isa), SHAPES[i][0], SHAPES[i][1]);
+        add_row(isa, limit, name)->layer =
+            new_layer(kernels_of(isa), (Shape){SHAPES[i][0], SHAPES[i][0], SHAPES[i][1], {3, 3}, 1});
     }
 }
 
-int main(void) {
+static void no_block(const Bconv2d *conv, const Block *block) { (void)conv, (void)block; }
+
+/* The kernel of AVX-512 for any shape. */
+static const Kernels COUNTING = {.block_width = block_width_avx2,
+                                 .common_bytes = common_bytes_avx512,
+                                 .put_common = put_common_avx512,
+                                 .packed_bytes = packed_bytes_avx512,
+                                 .pack = pack_avx512,
+                                 .prepared_bytes = prepared_bytes_avx512,
+                                 .prepare = prepare_avx512,
+                                 .prepare_block = no_block,
+                                 .count = count_avx512};
+
+/* Microseconds of what comes before it, and of all counts. */
+static double time_of(Layer *layer) {
+    const double start = seconds();
+    layer->kernels->prepare(&layer->conv, layer->block.bits, layer->block.prepared);
+    count_all(layer);
+    return 1e6 * (seconds() - start);
+}
+
+static void compare(Shape shape) {
+    enum { LOOKING_UP, COUNTING_ONES, CHOSEN, WAYS };
+    const Kernels *const kernels[WAYS] = {&kernels_avx2, &COUNTING, &kernels_avx512};
+    static double times[WAYS][ROUNDS], ratios[WAYS][ROUNDS];
+    Layer *layers[WAYS];
+    for (int i = 0; i < WAYS; i++) layers[i] = new_layer(kernels[i], shape);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < WAYS; i++) times[i][round] = time_of(layers[i]);
+        for (int i = 0; i < WAYS; i++) ratios[i][round] = times[LOOKING_UP][round] / times[i][round];
+    }
+    for (int i = 0; i < WAYS; i++) {
+        qsort(times[i], ROUNDS, sizeof(double), by_size);
+        qsort(ratios[i], ROUNDS, sizeof(double), by_size);
+    }
+    printf("%4d planes, %3d outputs, %d x %d, dilation %d: %8.1f us, %8.1f us, %5.2f; chosen: %5.2f\n", shape.planes,
+           shape.outputs, shape.kernel[0], shape.kernel[1], shape.dilation, times[LOOKING_UP][ROUNDS / 2],
+           times[COUNTING_ONES][ROUNDS / 2], ratios[COUNTING_ONES][ROUNDS / 2], ratios[CHOSEN][ROUNDS / 2]);
+}
+
+static void compare_shapes(void) {
+    static const int32_t PLANES[] = {3, 8, 16, 24, 32, 43, 64, 80, 92, 128, 136, 160, 256},
+                         OUTPUTS[] = {16, 32, 64, 128};
+    static const int32_t WINDOWS[][3] = {{1, 1, 1}, {3, 1, 1}, {5, 5, 1}, {3, 3, 2}}; /* rows, columns, dilation */
+    enum { N = sizeof PLANES / sizeof *PLANES, SIDE = 14 };
+    printf("AVX2, AVX-512, how many times as fast; the same of what the rule chooses\n");
+    for (int i = 0; i < N; i++)
+        for (size_t k = 0; k < sizeof OUTPUTS / sizeof *OUTPUTS; k++)
+            compare((Shape){PLANES[i], OUTPUTS[k], SIDE, {3, 3}, 1});
+    for (int i = 0; i < N; i += 2)
+        for (size_t k = 0; k < sizeof WINDOWS / sizeof *WINDOWS; k++)
+            compare((Shape){PLANES[i], 128, SIDE, {WINDOWS[k][0], WINDOWS[k][1]}, WINDOWS[k][2]});
+}
+
+int main(int n_words, char **words) {
+    if (n_words == 2 && !strcmp(words[1], "shapes") && kernels_of("avx512")) {
+        compare_shapes();
+        return 0;
+    }
     if (kernels_of("avx2")) {
         const int limit = n_rows;
         add_row("avx2", limit, "limit: look-ups, shifts and additions")->loop = look_ups;

@@ -11,8 +11,6 @@
 
 #include <immintrin.h>
 
-#include "bconv2d_avx2.h"
-
 #define INLINE static inline __attribute__((always_inline))
 typedef __m512i vector;
 
@@ -166,16 +164,11 @@ static void count_32(const Group *group) { count_group(group, 4); }
 static void count_16(const Group *group) { count_group(group, 2); }
 
 void count_avx512(const Bconv2d *conv, const Block *block, uint16_t *counts) {
-    const Common *common = common_of(block);
-    if (common->looks_up) {
-        const Block inner = block_avx2(block);
-        count_avx2(conv, &inner, counts);
-        return;
-    }
+    const Common *common = block->common;
     const Words *words = &common->words;
     const size_t width = (size_t)block->width, channels = width < 32 ? 16 : 32, in_row = (size_t)conv->out_width;
     const uint64_t *weights = (const uint64_t *)block->packed + (size_t)block->first_channel * window_words(words);
-    Group group = {.offsets = behind(common),
+    Group group = {.offsets = common->offsets,
                    .triples = words->triples,
                    .singles = words->singles,
                    .prepared = block->prepared,

@@ -24,26 +24,14 @@ Words words_in_window(const Bconv2d *conv);
 /* Words of weights for each channel. */
 static inline size_t window_words(const Words *words) { return 4 * words->triples + words->singles; }
 
-/* Whether the AVX2 kernel is expected to take less time. It depends on the shape alone, so all functions of the table agree. */
-bool looks_up(const Bconv2d *conv);
+/* What it takes: instructions for each eight channels of a pixel. */
+static inline size_t n_instructions(size_t triples, size_t singles) { return 8 * triples + 3 * singles; }
 
-/* Common to all groups: this, and behind it where the window's words are, counted from its first, those of triples first; or what is common for the AVX2 kernel. */
+/* Common to all groups: where the window's words are, counted from its first, those of triples first. */
 typedef struct {
-    bool looks_up;
     Words words;
+    size_t offsets[];
 } Common;
-enum { COMMON_HEAD = 128 }; /* bytes */
-_Static_assert(sizeof(Common) <= COMMON_HEAD, "what is behind it begins there");
-
-static inline const Common *common_of(const Block *block) { return block->common; }
-static inline const void *behind(const Common *common) { return (const char *)common + COMMON_HEAD; }
-
-/* A block as the AVX2 kernel gets it. */
-static inline Block block_avx2(const Block *block) {
-    Block inner = *block;
-    inner.common = behind(common_of(block));
-    return inner;
-}
 
 size_t common_bytes_avx512(const Bconv2d *conv);
 void put_common_avx512(const Bconv2d *conv, void *common);
@@ -52,7 +40,5 @@ void pack_avx512(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx512(const Bconv2d *conv);
 size_t row_bytes_avx512(const Bconv2d *conv);
 void prepare_avx512(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row);
-size_t block_bytes_avx512(const Bconv2d *conv);
-void prepare_block_avx512(const Bconv2d *conv, const Block *block);
 void count_avx512(const Bconv2d *conv, const Block *block, uint16_t *counts);
 #endif

@@ -7,9 +7,6 @@
 
 enum { LANES = 8 };
 
-/* Instructions for each eight channels of a pixel. */
-static size_t n_instructions(size_t triples, size_t singles) { return 8 * triples + 3 * singles; }
-
 Words words_in_window(const Bconv2d *conv) {
     const size_t rows = (size_t)conv->window.kernel[0], columns = (size_t)conv->window.kernel[1];
     const size_t planes = (size_t)conv->planes, width = (size_t)conv->padded.width;
@@ -23,34 +20,16 @@ Words words_in_window(const Bconv2d *conv) {
     return (Words){TRIPLES, pixel, 0, rows * (columns / 3) * pixel, rows * (columns % 3) * pixel, 4, sheet, 4 * sheet};
 }
 
-/* Times are in look-ups of a nibble by the AVX2 kernel. Measured on Zen 4: docs/decisions/0016-more-cpus.md. */
-bool looks_up(const Bconv2d *conv) {
-    enum { GATHERED_WORD = 512 }; /* of a window, for all channels together */
-    const Runs runs = runs_of(conv);
-    const Words words = words_in_window(conv);
-    size_t nibbles = runs.count * runs.nibbles;
-    if (runs.gathers) nibbles += GATHERED_WORD * taps_of(conv) * words.pixel_words / (size_t)conv->outputs;
-    /* Four instructions here take as long as so many look-ups: narrow tiles of theirs are slower. */
-    const int32_t width = block_width_avx2(conv->outputs);
-    const size_t of_four = width == 16 ? 8 : width == 32 ? 16 : width == 64 ? 18 : 19;
-    return 4 * nibbles < of_four * n_instructions(words.triples, words.singles);
-}
-
 size_t common_bytes_avx512(const Bconv2d *conv) {
     const Words words = words_in_window(conv);
-    return COMMON_HEAD + (looks_up(conv) ? common_bytes_avx2(conv) : (words.triples + words.singles) * sizeof(size_t));
+    return sizeof(Common) + (words.triples + words.singles) * sizeof(size_t);
 }
 
-void put_common_avx512(const Bconv2d *conv, void *common) {
-    *(Common *)common = (Common){looks_up(conv), words_in_window(conv)};
-    common = (char *)common + COMMON_HEAD;
-    if (looks_up(conv)) {
-        put_common_avx2(conv, common);
-        return;
-    }
-    const Words words = words_in_window(conv);
+void put_common_avx512(const Bconv2d *conv, void *put) {
+    Common *common = put;
+    const Words words = common->words = words_in_window(conv);
     const onebit_window *window = &conv->window;
-    size_t *triple = common, *single = triple + words.triples;
+    size_t *triple = common->offsets, *single = triple + words.triples;
     for (size_t dy = 0; dy < (size_t)window->kernel[0]; dy++) {
         const size_t row = dy * (size_t)window->dilation[0] * words.line;
         if (words.way == PACKED)
@@ -74,7 +53,6 @@ static size_t channels_packed(const Bconv2d *conv) {
 }
 
 size_t packed_bytes_avx512(const Bconv2d *conv) {
-    if (looks_up(conv)) return packed_bytes_avx2(conv);
     const Words words = words_in_window(conv);
     return channels_packed(conv) * window_words(&words) * sizeof(uint64_t);
 }
@@ -127,10 +105,6 @@ static void put_kernel(const Bconv2d *conv, const Words *words, const int8_t *si
 }
 
 void pack_avx512(const Bconv2d *conv, const int8_t *signs, void *packed) {
-    if (looks_up(conv)) {
-        pack_avx2(conv, signs, packed);
-        return;
-    }
     const Words words = words_in_window(conv);
     const size_t signs_of_kernel = (size_t)conv->planes * taps_of(conv);
     int32_t width;
@@ -153,28 +127,13 @@ static size_t padded_row_words(const Bconv2d *conv, const Words *words) {
 }
 
 size_t prepared_bytes_avx512(const Bconv2d *conv) {
-    if (looks_up(conv)) return prepared_bytes_avx2(conv);
     const Words words = words_in_window(conv);
     return (size_t)conv->padded.height * words.line * sizeof(uint64_t);
 }
 
 size_t row_bytes_avx512(const Bconv2d *conv) {
-    if (looks_up(conv)) return row_bytes_avx2(conv);
     const Words words = words_in_window(conv);
     return padded_row_words(conv, &words) * sizeof(uint64_t);
-}
-
-size_t block_bytes_avx512(const Bconv2d *conv) { return looks_up(conv) ? block_bytes_avx2(conv) : 0; }
-
-/* The words of row y of the padded image; zeros to all sides of the image. */
-static void pad_row(const Bconv2d *conv, const Words *words, const uint64_t *bits, int32_t y, uint64_t *padded) {
-    const int32_t row = y - conv->window.padding[0], left = conv->window.padding[2];
-    const size_t pixel = words->pixel_words;
-    memset(padded, 0, padded_row_words(conv, words) * sizeof *padded);
-    if (row < 0 || row >= conv->height || left >= conv->padded.width) return;
-    const int32_t room = conv->padded.width - left, inside = room < conv->width ? room : conv->width;
-    memcpy(padded + (size_t)left * pixel, bits + (size_t)row * (size_t)conv->width * pixel,
-           (size_t)inside * pixel * sizeof *padded);
 }
 
 /* For each word what a triple needs that begins there, four words together: a1, a1 ^ a2, a1 ^ a3, a1 ^ a2 ^ a3. */
@@ -220,25 +179,24 @@ static void put_packed(const Bconv2d *conv, const Words *words, const uint64_t *
 }
 
 void prepare_avx512(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row) {
-    if (looks_up(conv)) {
-        prepare_avx2(conv, bits, first, end, prepared, row);
-        return;
-    }
     const Words words = words_in_window(conv);
+    const int32_t left = conv->window.padding[2], room = conv->padded.width - left;
+    const size_t pixel = words.pixel_words, inside = (size_t)(room < conv->width ? room : conv->width);
     uint64_t *line = (uint64_t *)prepared + (size_t)first * words.line, *padded = row;
+    memset(padded, 0, padded_row_words(conv, &words) * sizeof *padded); /* what is beside the image stays 0 */
     for (int32_t y = first; y < end; y++, line += words.line) {
-        pad_row(conv, &words, bits, y, padded);
+        const int32_t inner = y - conv->window.padding[0];
+        if (inner < 0 || inner >= conv->height || room <= 0) {
+            memset(line, 0, words.line * sizeof *line);
+            continue;
+        }
+        memcpy(padded + (size_t)left * pixel, bits + (size_t)inner * (size_t)conv->width * pixel,
+               inside * pixel * sizeof *padded);
         if (words.way == TRIPLES)
-            put_triples(padded, words.sheet, (size_t)conv->window.dilation[1] * words.pixel_words, line);
+            put_triples(padded, words.sheet, (size_t)conv->window.dilation[1] * pixel, line);
         else if (words.way == PACKED)
             put_packed(conv, &words, padded, line);
         else
             memcpy(line, padded, words.sheet * sizeof *line);
     }
-}
-
-void prepare_block_avx512(const Bconv2d *conv, const Block *block) {
-    if (!common_of(block)->looks_up) return;
-    const Block inner = block_avx2(block);
-    prepare_block_avx2(conv, &inner);
 }
