@@ -1,17 +1,21 @@
 /* 1-bit convolution: checks, and the walk over groups, blocks of channels and blocks of pixels. */
 #include "bconv2d.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "border.h"
+#include "classes.h"
 #include "convolution.h"
 #include "kernels.h"
 
 typedef struct {
     Step step;
     int32_t input;
-    Bconv2d conv; /* of one group */
+    Bconv2d conv;    /* of one group */
+    Classes classes; /* of projections, if they share their work */
+    char name[40];
     int32_t groups;
     Output output;
     void *common;  /* to all groups */
@@ -44,7 +48,7 @@ static void run_block(const BconvStep *it, const Run *run, int32_t group, Block 
     pixels->count = block.pixels;
     for (block.first_channel = 0; block.first_channel < it->conv.outputs; block.first_channel += block.width) {
         const int32_t left = it->conv.outputs - block.first_channel;
-        block.width = kernels->block_width(left);
+        block.width = kernels->block_width(&it->conv, left);
         size_t row = block.first_pixel / width, column = block.first_pixel % width;
         for (size_t r = 0; r < block.pixels; r++) {
             offsets[r] = offsets_of(&it->borders[group], row, column) + block.first_channel;
@@ -82,6 +86,24 @@ static void run_bconv2d(const Step *step, const Run *run) {
     }
 }
 
+/* Decides whether projections share their work. Those of one kernel are in one group, as outputs o*J to o*J + J - 1, if J divides
+   the outputs of a group. */
+static onebit_status share(onebit_net *net, BconvStep *it, const onebit_projections *projections) {
+    const int32_t J = projections->count;
+    if (J == 1 || it->conv.outputs % J || !net->kernels->shares) return ONEBIT_OK;
+    const onebit_status status = make_classes(net, J, projections->masks, taps_of(&it->conv), &it->classes);
+    if (!status && it->classes.count && net->kernels->shares(&it->conv, &it->classes)) it->conv.shared = &it->classes;
+    return status;
+}
+
+/* How it runs, in words. */
+static const char *name_of(BconvStep *it) {
+    const char *name = it->groups > 1 ? "bits in groups" : "bits";
+    if (!it->conv.shared) return name;
+    snprintf(it->name, sizeof it->name, "%s, shared by %d", name, it->classes.projections);
+    return it->name;
+}
+
 static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *signs) {
     const size_t signs_of_group = (size_t)it->conv.outputs * (size_t)it->conv.planes * taps_of(&it->conv);
     it->packed = net_alloc(net, (size_t)it->groups * sizeof *it->packed);
@@ -104,27 +126,56 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
     return ONEBIT_OK;
 }
 
-onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                 const int8_t *signs, size_t n_signs, const onebit_output *output) {
-    const Value *image = readable(net, input, BITS | LEVELS);
-    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
-    if (!image || check_convolution(net, &wanted, image, n_signs)) return ONEBIT_INVALID;
-    if (image->kind == ONEBIT_LEVELS || taps_of_output(image, window) > MAX_TAPS)
-        return add_wide_bconv2d(net, &wanted, signs);
+/* A layer of bits; signs: of all outputs. */
+static onebit_status add_bits(onebit_net *net, const Convolution *wanted, const onebit_projections *projections,
+                              const int8_t *signs) {
+    const Value *image = &net->values[wanted->input];
+    const onebit_window *window = wanted->window;
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     it->step.run = run_bconv2d;
-    it->input = input;
+    it->input = wanted->input;
     it->groups = window->groups;
     it->conv = (Bconv2d){.planes = image->channels / window->groups,
                          .height = image->height,
                          .width = image->width,
-                         .outputs = outputs / window->groups,
-                         .out_height = wanted.sizes[0],
-                         .out_width = wanted.sizes[1],
+                         .outputs = wanted->outputs / window->groups,
+                         .out_height = wanted->sizes[0],
+                         .out_width = wanted->sizes[1],
                          .window = *window,
-                         .padded = reach_of(window, wanted.sizes)};
-    onebit_status status = check_output(net, output, outputs, wanted.sizes, true, &it->output);
+                         .padded = reach_of(window, wanted->sizes)};
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, wanted->sizes, true, &it->output);
+    if (!status) status = share(net, it, projections);
     if (!status) status = fill_step(net, it, signs);
-    return status ? status : add_step(net, &it->step, it->groups > 1 ? "bits in groups" : "bits", IN_TABLE);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
+}
+
+/* Of a window that is sound. */
+static onebit_status check_masks(onebit_net *net, const onebit_window *window, const onebit_projections *given) {
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    const bool fits = given->masks ? given->n_masks / taps == (size_t)given->count && given->n_masks % taps == 0
+                                   : given->n_masks == 0;
+    return fits ? ONEBIT_OK : invalid(net, "%d projections have masks of %zu signs", given->count, given->n_masks);
+}
+
+onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                 const int8_t *kernels, size_t n_signs, const onebit_projections *projections,
+                                 const onebit_output *output) {
+    const Value *image = readable(net, input, BITS | LEVELS);
+    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
+    if (!image) return ONEBIT_INVALID;
+    const int32_t J = projections->count;
+    if (J < 1 || outputs % J || n_signs > SIZE_MAX / (size_t)J)
+        return invalid(net, "%d outputs of %d projections, with %zu weights", outputs, J, n_signs);
+    if (check_convolution(net, &wanted, image, n_signs * (size_t)J) || check_masks(net, window, projections))
+        return ONEBIT_INVALID;
+    const size_t planes = (size_t)(image->channels / window->groups);
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    int8_t *signs = written_out(kernels, (size_t)(outputs / J), J, projections->masks, planes, taps);
+    if (!signs) return no_memory(net);
+    const bool is_wide = image->kind == ONEBIT_LEVELS || taps_of_output(image, window) > MAX_TAPS;
+    const onebit_status status =
+        is_wide ? add_wide_bconv2d(net, &wanted, signs) : add_bits(net, &wanted, projections, signs);
+    free(signs);
+    return status;
 }

@@ -2,7 +2,7 @@
 #ifndef ONEBIT_BCONV2D_AVX2_H
 #define ONEBIT_BCONV2D_AVX2_H
 
-#include "bconv2d.h"
+#include "tiles_avx2.h"
 
 /* The nibbles of a window. Those of a row of taps lie together in the prepared image, so they are a run of it (if their number is a
    multiple of three, which is how many go at a time). For other windows the nibbles of every pair are gathered, into one
@@ -18,8 +18,6 @@ typedef struct {
     size_t run, runs;      /* the first run, and how many */
     size_t first, nibbles; /* in each of these runs; multiples of 3 */
 } Part;
-
-enum { NIBBLES_OF_PART = 63 };
 
 static inline Runs runs_of(const Bconv2d *conv) {
     const size_t rows = (size_t)conv->window.kernel[0], columns = (size_t)conv->window.kernel[1];
@@ -48,7 +46,8 @@ static inline Part next_part(const Runs *runs, Part part) {
     return part;
 }
 
-int32_t block_width_avx2(int32_t channels);
+int32_t tile_width_avx2(int32_t channels);
+int32_t block_width_avx2(const Bconv2d *conv, int32_t left);
 size_t packed_bytes_avx2(const Bconv2d *conv);
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx2(const Bconv2d *conv);
@@ -58,8 +57,10 @@ void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 
 /* Prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it, and then for the
    windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Common to all
-   groups: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. */
+   groups: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. Then the plan of
+   projections that share their work. */
 enum { MOST_PAIRS_OF_TILE = 8 };
+size_t offsets_bytes_avx2(const Bconv2d *conv);
 size_t common_bytes_avx2(const Bconv2d *conv);
 void put_common_avx2(const Bconv2d *conv, void *common);
 #endif

@@ -3,6 +3,7 @@
 #include "kernels.h"
 #include "multiply_avx2.h"
 #include "output_avx2.h"
+#include "shared_avx2.h"
 #include "winograd_avx2.h"
 
 static void multiply(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
@@ -109,6 +110,7 @@ static void multiply_add(const float *x, const float *w, float *y, size_t count)
 
 const Kernels kernels_avx2 = {
     .name = "avx2",
+    .shares = shares_avx2,
     .block_width = block_width_avx2,
     .common_bytes = common_bytes_avx2,
     .put_common = put_common_avx2,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bconv2d_avx2.h"
+#include "shared_avx2.h"
 
 enum { SLACK = 16 }; /* places: a word's are written at once, also where a pixel has fewer */
 
@@ -91,11 +92,16 @@ static size_t n_offsets(const Bconv2d *conv) {
     return round_up(n_pairs_of(conv), MOST_PAIRS_OF_TILE) * runs_of(conv).count;
 }
 
-size_t common_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
+size_t offsets_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
+
+size_t common_bytes_avx2(const Bconv2d *conv) {
+    return offsets_bytes_avx2(conv) + (conv->shared ? plan_bytes_avx2(conv) : 0);
+}
 
 void put_common_avx2(const Bconv2d *conv, void *common) {
     size_t *offsets = common;
     const Runs runs = runs_of(conv);
+    if (conv->shared) put_plan_avx2(conv, (char *)common + offsets_bytes_avx2(conv));
     const onebit_window *window = &conv->window;
     const size_t row = row_places(conv, &runs), pairs = n_pairs_of(conv), all = n_offsets(conv);
     size_t gathered = image_places(conv, &runs), at = 0;

@@ -1,0 +1,142 @@
+/* From counts of classes to those of J outputs. classes.h has the equation; of 16-bit words it holds modulo 2^16, so
+       count of output j  =  bits that j flips + sum over c of (+cnt_c, or -cnt_c where j flips c). */
+#include <string.h>
+
+#include "avx2.h"
+#include "shared_avx2.h"
+
+typedef __m256i vector;
+
+static const uint16_t NOTHING[16] __attribute__((aligned(32))) = {0};
+
+/* With 2 to 4 projections there are 8 classes at most, by what is flipped in projections 1 (1), 2 (2) and 3 (4). One that has
+   no taps counts nothing. */
+typedef struct {
+    const uint16_t *counts[8];
+    size_t is_there[8]; /* all bits or none */
+    vector flipped[4];  /* of each projection */
+} Slots;
+
+INLINE vector slot_at(const Slots *slots, int which, size_t at) {
+    return _mm256_load_si256((const vector *)(slots->counts[which] + (at & slots->is_there[which])));
+}
+
+/* With z_abc, a = 1 where projection 3 flips, b projection 2, c projection 1:
+       x_bc = z_0bc + z_1bc, y_bc = z_0bc - z_1bc,  u_c = x_0c + x_1c, v_c = x_0c - x_1c
+       sums: 0 = u_0 + u_1, 1 = u_0 - u_1, 2 = v_0 + v_1, 3 = y_00 + y_01 + y_10 + y_11 */
+INLINE void sum_slots(const Slots *slots, size_t at, int J, vector sums[4]) {
+    vector x[4], u[2], v[2];
+    sums[3] = slots->flipped[3];
+    const int slots_of_half = J > 2 ? 4 : 2;
+#pragma GCC unroll 4
+    for (int i = 0; i < slots_of_half; i++) {
+        x[i] = slot_at(slots, i, at);
+        if (J < 4) continue;
+        const vector flips = slot_at(slots, i + 4, at);
+        sums[3] = _mm256_add_epi16(sums[3], _mm256_sub_epi16(x[i], flips));
+        x[i] = _mm256_add_epi16(x[i], flips);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        u[i] = J > 2 ? _mm256_add_epi16(x[i], x[i + 2]) : x[i];
+        v[i] = J > 2 ? _mm256_sub_epi16(x[i], x[i + 2]) : x[i];
+    }
+    sums[0] = _mm256_add_epi16(u[0], u[1]);
+    sums[1] = _mm256_add_epi16(_mm256_sub_epi16(u[0], u[1]), slots->flipped[1]);
+    sums[2] = _mm256_add_epi16(_mm256_add_epi16(v[0], v[1]), slots->flipped[2]);
+}
+
+/* Four projections of 16 kernels, from projection j on; of J - j, if they are fewer. */
+static void sum_any(const Classes *classes, const uint16_t *of_classes, size_t step, size_t planes, int32_t j,
+                    vector sums[4]) {
+    for (int32_t i = 0; i < 4 && j + i < classes->projections; i++) {
+        sums[i] = _mm256_set1_epi16((short)flipped_bits(classes, j + i, planes));
+        for (size_t c = 0; c < classes->count; c++) {
+            const vector count = _mm256_load_si256((const vector *)(of_classes + c * step));
+            const bool is_flipped = classes->flips[c] >> (j + i) & 1;
+            sums[i] = is_flipped ? _mm256_sub_epi16(sums[i], count) : _mm256_add_epi16(sums[i], count);
+        }
+    }
+}
+
+/* The first `count` projections (1 to 4) of four kernels, which are in the quarters of a vector. */
+INLINE void put_quarters(vector four, size_t J, int count, uint16_t *counts) {
+    const __m128i halves[2] = {_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++, counts += J) {
+        const uint64_t quarter =
+            (uint64_t)(i % 2 ? _mm_extract_epi64(halves[i / 2], 1) : _mm_cvtsi128_si64(halves[i / 2]));
+        const uint32_t half = (uint32_t)quarter;
+        const uint16_t third = (uint16_t)(quarter >> 32), first = (uint16_t)quarter;
+        if (count == 4) memcpy(counts, &quarter, 8);
+        if (count == 3 || count == 2) memcpy(counts, &half, 4);
+        if (count == 3) memcpy(counts + 2, &third, 2);
+        if (count == 1) memcpy(counts, &first, 2);
+    }
+}
+
+/* Up to four projections of 16 kernels, side by side: kernel after kernel, J counts from one to the next. */
+INLINE void interleave(const vector sums[4], size_t J, int count, uint16_t *counts) {
+    const vector low = _mm256_unpacklo_epi16(sums[0], sums[1]), high = _mm256_unpackhi_epi16(sums[0], sums[1]);
+    if (J == 2) {
+        _mm256_store_si256((vector *)counts, low);
+        _mm256_store_si256((vector *)(counts + 16), high);
+        return;
+    }
+    const vector more_low = _mm256_unpacklo_epi16(sums[2], sums[3]),
+                 more_high = _mm256_unpackhi_epi16(sums[2], sums[3]);
+    const vector fours[4] = {_mm256_unpacklo_epi32(low, more_low), _mm256_unpackhi_epi32(low, more_low),
+                             _mm256_unpacklo_epi32(high, more_high), _mm256_unpackhi_epi32(high, more_high)};
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        if (J == 4)
+            _mm256_store_si256((vector *)(counts + 16 * i), fours[i]);
+        else
+            put_quarters(fours[i], J, count, counts + 4 * i * J);
+    }
+}
+
+INLINE void combine_slots(const Slots *slots, size_t numbers, int J, uint16_t *counts) {
+    const Slots here = *slots;
+    for (size_t at = 0; at < numbers; at += 16) {
+        vector sums[4];
+        sum_slots(&here, at, J, sums);
+        interleave(sums, (size_t)J, J, counts + at * (size_t)J);
+    }
+}
+
+static Slots slots_of(const Bconv2d *conv, const uint16_t *of_classes, size_t step) {
+    const Classes *classes = conv->shared;
+    Slots slots;
+    for (int i = 0; i < 8; i++) slots.counts[i] = NOTHING, slots.is_there[i] = 0;
+    for (size_t c = 0; c < classes->count; c++) {
+        slots.counts[classes->flips[c] >> 1] = of_classes + c * step;
+        slots.is_there[classes->flips[c] >> 1] = ~(size_t)0;
+    }
+    for (int32_t j = 0; j < 4; j++)
+        slots.flipped[j] = _mm256_set1_epi16((short)flipped_bits(classes, j, (size_t)conv->planes));
+    return slots;
+}
+
+void combine_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t pixels, uint16_t *counts) {
+    const size_t step = BLOCK_PIXELS * width, numbers = pixels * width;
+    const int32_t J = conv->shared->projections;
+    if (J <= 4) {
+        const Slots slots = slots_of(conv, of_classes, step);
+        if (J == 2) combine_slots(&slots, numbers, 2, counts);
+        if (J == 3) combine_slots(&slots, numbers, 3, counts);
+        if (J == 4) combine_slots(&slots, numbers, 4, counts);
+        return;
+    }
+    for (size_t at = 0; at < numbers; at += 16)
+        for (int32_t j = 0; j < J; j += 4) {
+            vector sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                              _mm256_setzero_si256()};
+            uint16_t *to = counts + at * (size_t)J + j;
+            sum_any(conv->shared, of_classes + at, step, (size_t)conv->planes, j, sums);
+            if (J - j >= 4) interleave(sums, (size_t)J, 4, to);
+            if (J - j == 3) interleave(sums, (size_t)J, 3, to);
+            if (J - j == 2) interleave(sums, (size_t)J, 2, to);
+            if (J - j == 1) interleave(sums, (size_t)J, 1, to);
+        }
+}
