@@ -91,7 +91,8 @@ static void run_bconv2d(const Step *step, const Run *run) {
 static onebit_status share(onebit_net *net, BconvStep *it, const onebit_projections *projections) {
     const int32_t J = projections->count;
     if (J == 1 || it->conv.outputs % J || !net->kernels->shares) return ONEBIT_OK;
-    const onebit_status status = make_classes(net, J, projections->masks, taps_of(&it->conv), &it->classes);
+    const onebit_status status =
+        make_classes(net, J, projections->masks, (size_t)it->conv.planes, taps_of(&it->conv), &it->classes);
     if (!status && it->classes.count && net->kernels->shares(&it->conv, &it->classes)) it->conv.shared = &it->classes;
     return status;
 }

@@ -1,14 +1,13 @@
-/* 1-bit convolution with AVX2, channel by channel; for projections that share their work see shared_avx2.c. */
+/* 1-bit convolution with AVX2, outputs one by one: tiles of channels and pairs of pixels. */
 #include "bconv2d_avx2.h"
 
-#include "shared_avx2.h"
 #include "tiles_avx2.h"
 
-/* The widest tile that is not filled up with more than a quarter of nothing. */
 int32_t tile_width_avx2(int32_t channels) { return channels > 96 ? 128 : channels > 48 ? 64 : channels > 16 ? 32 : 16; }
 
-int32_t block_width_avx2(const Bconv2d *conv, int32_t left) {
-    return conv->shared ? shared_width_avx2(conv, left) : tile_width_avx2(left);
+static int32_t block_width(const Bconv2d *conv, int32_t left) {
+    (void)conv;
+    return tile_width_avx2(left);
 }
 
 /* Packed: weights, [block][nibble of the window][channel]. */
@@ -18,17 +17,12 @@ static size_t channels_packed(const Bconv2d *conv) {
     return (size_t)first;
 }
 
-size_t packed_bytes_avx2(const Bconv2d *conv) {
-    if (conv->shared) return packed_shared_bytes_avx2(conv);
+static size_t packed_bytes(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     return channels_packed(conv) * runs.count * runs.nibbles;
 }
 
-void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
-    if (conv->shared) {
-        pack_shared_avx2(conv, signs, packed);
-        return;
-    }
+static void pack(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const Runs runs = runs_of(conv);
     const size_t taps = taps_of(conv), planes = (size_t)conv->planes, nibbles = runs.count * runs.nibbles;
     int32_t width;
@@ -46,11 +40,7 @@ void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
 }
 
 /* All nibbles of a window: runs as they lie, cut into parts. */
-void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
-    if (conv->shared) {
-        count_shared_avx2(conv, block, counts);
-        return;
-    }
+static void count(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     const Runs runs = runs_of(conv);
     const size_t width = (size_t)block->width, all_nibbles = runs.count * runs.nibbles;
     const uint8_t *weights = (const uint8_t *)block->packed + (size_t)block->first_channel * all_nibbles;
@@ -74,3 +64,7 @@ void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
         tiles.is_first = false;
     }
 }
+
+const Way ONE_BY_ONE = {block_width, offsets_bytes_avx2, put_offsets_avx2,   packed_bytes,
+                        pack,        pairs_bytes_avx2,   prepare_pairs_avx2, prepare_pairs_of_block_avx2,
+                        count};

@@ -46,8 +46,10 @@ static inline Part next_part(const Runs *runs, Part part) {
     return part;
 }
 
-int32_t tile_width_avx2(int32_t channels);
+/* The table's functions. */
 int32_t block_width_avx2(const Bconv2d *conv, int32_t left);
+size_t common_bytes_avx2(const Bconv2d *conv);
+void put_common_avx2(const Bconv2d *conv, void *common);
 size_t packed_bytes_avx2(const Bconv2d *conv);
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx2(const Bconv2d *conv);
@@ -55,12 +57,32 @@ void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared);
 void prepare_block_avx2(const Bconv2d *conv, const Block *block);
 void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 
-/* Prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it, and then for the
-   windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Common to all
-   groups: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. Then the plan of
-   projections that share their work. */
+/* There are three ways, each with functions like these: outputs one by one (bconv2d_avx2.c), projections that share their
+   work (shared_avx2.c), and the same with few kernels (columns_avx2.c). */
+typedef struct {
+    int32_t (*block_width)(const Bconv2d *conv, int32_t left);
+    size_t (*common_bytes)(const Bconv2d *conv);
+    void (*put_common)(const Bconv2d *conv, void *common);
+    size_t (*packed_bytes)(const Bconv2d *conv);
+    void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
+    size_t (*prepared_bytes)(const Bconv2d *conv);
+    void (*prepare)(const Bconv2d *conv, const uint64_t *bits, void *prepared);
+    void (*prepare_block)(const Bconv2d *conv, const Block *block);
+    void (*count)(const Bconv2d *conv, const Block *block, uint16_t *counts);
+} Way;
+
+extern const Way ONE_BY_ONE, SHARED_BY_PAIRS, SHARED_BY_COLUMNS;
+
+/* The widest tile that is not filled up with more than a quarter of nothing. */
+int32_t tile_width_avx2(int32_t channels);
+
+/* An image as pairs, prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it,
+   and then for the windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time.
+   Offsets: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. */
 enum { MOST_PAIRS_OF_TILE = 8 };
 size_t offsets_bytes_avx2(const Bconv2d *conv);
-size_t common_bytes_avx2(const Bconv2d *conv);
-void put_common_avx2(const Bconv2d *conv, void *common);
+void put_offsets_avx2(const Bconv2d *conv, void *offsets);
+size_t pairs_bytes_avx2(const Bconv2d *conv);
+void prepare_pairs_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared);
+void prepare_pairs_of_block_avx2(const Bconv2d *conv, const Block *block);
 #endif

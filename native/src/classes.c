@@ -10,7 +10,8 @@ static uint16_t flips_of(int32_t projections, const int8_t *masks, size_t taps, 
     return flips;
 }
 
-onebit_status make_classes(onebit_net *net, int32_t projections, const int8_t *masks, size_t taps, Classes *made) {
+onebit_status make_classes(onebit_net *net, int32_t projections, const int8_t *masks, size_t planes, size_t taps,
+                           Classes *made) {
     *made = (Classes){.projections = projections};
     if (projections > MOST_SHARED) return ONEBIT_OK;
     made->class_of = net_alloc(net, taps);
@@ -26,15 +27,10 @@ onebit_status make_classes(onebit_net *net, int32_t projections, const int8_t *m
         if (c == made->count) made->flips[made->count++] = flips;
         made->class_of[tap] = (uint8_t)c;
         made->taps[c]++;
+        for (int32_t j = 0; j < projections; j++)
+            if (flips >> j & 1) made->flipped[j] = (uint16_t)(made->flipped[j] + planes);
     }
     return ONEBIT_OK;
-}
-
-size_t flipped_bits(const Classes *classes, int32_t j, size_t planes) {
-    size_t bits = 0;
-    for (size_t c = 0; c < classes->count; c++)
-        if (classes->flips[c] >> j & 1) bits += classes->taps[c] * planes;
-    return bits;
 }
 
 int8_t *written_out(const int8_t *kernels, size_t n_kernels, int32_t projections, const int8_t *masks, size_t planes,

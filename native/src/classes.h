@@ -17,18 +17,18 @@ enum {
 }; /* projections that may share their work, and classes that they may have */
 
 typedef struct {
-    int32_t projections;          /* J */
-    size_t count;                 /* of classes; 0: they don't share, since there are too many of either */
-    uint8_t *class_of;            /* [tap] */
-    size_t taps[MOST_CLASSES];    /* how many a class has */
-    uint16_t flips[MOST_CLASSES]; /* bit j is set where the signs of projection j are not those of projection 0 */
+    int32_t projections;           /* J */
+    size_t count;                  /* of classes; 0: they don't share, since there are too many of either */
+    uint8_t *class_of;             /* [tap] */
+    size_t taps[MOST_CLASSES];     /* how many a class has */
+    uint16_t flips[MOST_CLASSES];  /* bit j is set where the signs of projection j are not those of projection 0 */
+    uint16_t flipped[MOST_SHARED]; /* of each projection: the bits of the window in classes that it flips */
+    int way;                       /* for the table of kernels: which of its ways it has chosen, if it has several */
 } Classes;
 
-/* masks: [projection][tap], or null for +1 everywhere. */
-onebit_status make_classes(onebit_net *net, int32_t projections, const int8_t *masks, size_t taps, Classes *made);
-
-/* How many bits of a window there are in the classes that projection j flips. */
-size_t flipped_bits(const Classes *classes, int32_t j, size_t planes);
+/* masks: [projection][tap], or null for +1 everywhere. planes * taps is at most 65535. */
+onebit_status make_classes(onebit_net *net, int32_t projections, const int8_t *masks, size_t planes, size_t taps,
+                           Classes *made);
 
 /* The signs of all outputs, [kernel * J + j][plane][tap]; NULL without memory. The caller frees it. */
 int8_t *written_out(const int8_t *kernels, size_t n_kernels, int32_t projections, const int8_t *masks, size_t planes,

@@ -46,16 +46,27 @@ INLINE void sum_slots(const Slots *slots, size_t at, int J, vector sums[4]) {
     sums[2] = _mm256_add_epi16(_mm256_add_epi16(v[0], v[1]), slots->flipped[2]);
 }
 
-/* Four projections of 16 kernels, from projection j on; of J - j, if they are fewer. */
-static void sum_any(const Classes *classes, const uint16_t *of_classes, size_t step, size_t planes, int32_t j,
-                    vector sums[4]) {
-    for (int32_t i = 0; i < 4 && j + i < classes->projections; i++) {
-        sums[i] = _mm256_set1_epi16((short)flipped_bits(classes, j + i, planes));
-        for (size_t c = 0; c < classes->count; c++) {
-            const vector count = _mm256_load_si256((const vector *)(of_classes + c * step));
-            const bool is_flipped = classes->flips[c] >> (j + i) & 1;
-            sums[i] = is_flipped ? _mm256_sub_epi16(sums[i], count) : _mm256_add_epi16(sums[i], count);
-        }
+/* With more projections, four of them at a time, from j on (of J - j, if they are fewer): class by class. */
+typedef struct {
+    vector signs[MOST_CLASSES][4]; /* -1 where a projection flips a class, else 1 */
+    vector flipped[4];
+} Signs;
+
+static void put_signs(const Classes *classes, int32_t j, Signs *made) {
+    for (int32_t i = 0; i < 4; i++) {
+        const bool is_one = j + i < classes->projections;
+        made->flipped[i] = _mm256_set1_epi16(is_one ? (short)classes->flipped[j + i] : 0);
+        for (size_t c = 0; c < classes->count; c++)
+            made->signs[c][i] = _mm256_set1_epi16(is_one && classes->flips[c] >> (j + i) & 1 ? -1 : 1);
+    }
+}
+
+INLINE void sum_any(const Signs *signs, size_t classes, const uint16_t *of_classes, size_t step, vector sums[4]) {
+    for (int i = 0; i < 4; i++) sums[i] = signs->flipped[i];
+    for (size_t c = 0; c < classes; c++) {
+        const vector count = _mm256_load_si256((const vector *)(of_classes + c * step));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) sums[i] = _mm256_add_epi16(sums[i], _mm256_sign_epi16(count, signs->signs[c][i]));
     }
 }
 
@@ -113,9 +124,73 @@ static Slots slots_of(const Bconv2d *conv, const uint16_t *of_classes, size_t st
         slots.counts[classes->flips[c] >> 1] = of_classes + c * step;
         slots.is_there[classes->flips[c] >> 1] = ~(size_t)0;
     }
-    for (int32_t j = 0; j < 4; j++)
-        slots.flipped[j] = _mm256_set1_epi16((short)flipped_bits(classes, j, (size_t)conv->planes));
+    for (int32_t j = 0; j < 4; j++) slots.flipped[j] = _mm256_set1_epi16((short)classes->flipped[j]);
     return slots;
+}
+
+/* Of 8 vectors of two halves with 8 words each, word w of vector i becomes word i of vector w, in both halves. */
+INLINE void exchange(vector v[8]) {
+    vector made[8];
+#pragma GCC unroll 3
+    for (int round = 0; round < 3; round++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            made[2 * i] = _mm256_unpacklo_epi16(v[i], v[i + 4]);
+            made[2 * i + 1] = _mm256_unpackhi_epi16(v[i], v[i + 4]);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) v[i] = made[i];
+    }
+}
+
+INLINE void sum_rows(const Slots *slots, size_t numbers, int J, uint16_t *rows) {
+    const Slots here = *slots;
+    for (size_t at = 0; at < numbers; at += 16) {
+        vector sums[4];
+        sum_slots(&here, at, J, sums);
+        uint16_t *row = rows + at / BLOCK_PIXELS * BLOCK_PIXELS * (size_t)J + at % BLOCK_PIXELS;
+#pragma GCC unroll 4
+        for (int j = 0; j < J; j++) _mm256_store_si256((vector *)(row + j * BLOCK_PIXELS), sums[j]);
+    }
+}
+
+void combine_columns_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t kernels,
+                          uint16_t *counts) {
+    uint16_t rows[MAX_BLOCK_WIDTH * BLOCK_PIXELS] __attribute__((aligned(64)));
+    const size_t step = BLOCK_PIXELS * width, numbers = BLOCK_PIXELS * kernels;
+    const int32_t J = conv->shared->projections;
+    if (J <= 4) {
+        const Slots slots = slots_of(conv, of_classes, step);
+        if (J == 2) sum_rows(&slots, numbers, 2, rows);
+        if (J == 3) sum_rows(&slots, numbers, 3, rows);
+        if (J == 4) sum_rows(&slots, numbers, 4, rows);
+    }
+    for (int32_t j = 0; J > 4 && j < J; j += 4) {
+        Signs signs;
+        put_signs(conv->shared, j, &signs);
+        for (size_t at = 0; at < numbers; at += 16) {
+            vector sums[4];
+            sum_any(&signs, conv->shared->count, of_classes + at, step, sums);
+            uint16_t *row = rows + at / BLOCK_PIXELS * BLOCK_PIXELS * (size_t)J + at % BLOCK_PIXELS;
+            for (int32_t i = 0; i < 4 && j + i < J; i++)
+                _mm256_store_si256((vector *)(row + (j + i) * BLOCK_PIXELS), sums[i]);
+        }
+    }
+    const size_t outputs = width * (size_t)J;
+    for (size_t n = 0; n < kernels * (size_t)J; n += 8)
+        for (size_t half = 0; half < 2; half++) {
+            vector v[8];
+#pragma GCC unroll 8
+            for (size_t i = 0; i < 8; i++)
+                v[i] = _mm256_load_si256((const vector *)(rows + (n + i) * BLOCK_PIXELS + 16 * half));
+            exchange(v);
+#pragma GCC unroll 8
+            for (size_t i = 0; i < 8; i++) {
+                uint16_t *pixel = counts + (2 * i + half) * outputs + n;
+                _mm_store_si128((__m128i *)pixel, _mm256_castsi256_si128(v[i]));
+                _mm_store_si128((__m128i *)(pixel + 16 * outputs), _mm256_extracti128_si256(v[i], 1));
+            }
+        }
 }
 
 void combine_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t pixels, uint16_t *counts) {
@@ -128,15 +203,17 @@ void combine_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width,
         if (J == 4) combine_slots(&slots, numbers, 4, counts);
         return;
     }
-    for (size_t at = 0; at < numbers; at += 16)
-        for (int32_t j = 0; j < J; j += 4) {
-            vector sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-                              _mm256_setzero_si256()};
+    for (int32_t j = 0; j < J; j += 4) {
+        Signs signs;
+        put_signs(conv->shared, j, &signs);
+        for (size_t at = 0; at < numbers; at += 16) {
+            vector sums[4];
             uint16_t *to = counts + at * (size_t)J + j;
-            sum_any(conv->shared, of_classes + at, step, (size_t)conv->planes, j, sums);
+            sum_any(&signs, conv->shared->count, of_classes + at, step, sums);
             if (J - j >= 4) interleave(sums, (size_t)J, 4, to);
             if (J - j == 3) interleave(sums, (size_t)J, 3, to);
             if (J - j == 2) interleave(sums, (size_t)J, 2, to);
             if (J - j == 1) interleave(sums, (size_t)J, 1, to);
         }
+    }
 }

@@ -19,8 +19,8 @@ struct Kernels {
     const char *name;
 
     /* 1-bit convolution: see bconv2d.h. */
-    bool (*shares)(const Bconv2d *conv, const Classes *classes); /* whether projections should; null: they can't */
-    int32_t (*block_width)(const Bconv2d *conv, int32_t left);   /* with so many outputs to come */
+    bool (*shares)(const Bconv2d *conv, Classes *classes);     /* whether projections should; null: they can't */
+    int32_t (*block_width)(const Bconv2d *conv, int32_t left); /* with so many outputs to come */
     size_t (*common_bytes)(const Bconv2d *conv);
     void (*put_common)(const Bconv2d *conv, void *common);
     size_t (*packed_bytes)(const Bconv2d *conv);

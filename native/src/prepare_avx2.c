@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "bconv2d_avx2.h"
-#include "shared_avx2.h"
 
 enum { SLACK = 16 }; /* places: a word's are written at once, also where a pixel has fewer */
 
@@ -82,7 +81,7 @@ static size_t row_nibbles(const Bconv2d *conv, const Runs *runs) {
     return (size_t)(conv->padded.width + conv->window.stride[1]) * runs->pixel_nibbles + 2 * SLACK;
 }
 
-size_t prepared_bytes_avx2(const Bconv2d *conv) {
+size_t pairs_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     const size_t places = image_places(conv, &runs) + gathered_places(conv, &runs);
     return places * sizeof(uint16_t) + row_nibbles(conv, &runs);
@@ -94,14 +93,9 @@ static size_t n_offsets(const Bconv2d *conv) {
 
 size_t offsets_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
 
-size_t common_bytes_avx2(const Bconv2d *conv) {
-    return offsets_bytes_avx2(conv) + (conv->shared ? plan_bytes_avx2(conv) : 0);
-}
-
-void put_common_avx2(const Bconv2d *conv, void *common) {
+void put_offsets_avx2(const Bconv2d *conv, void *common) {
     size_t *offsets = common;
     const Runs runs = runs_of(conv);
-    if (conv->shared) put_plan_avx2(conv, (char *)common + offsets_bytes_avx2(conv));
     const onebit_window *window = &conv->window;
     const size_t row = row_places(conv, &runs), pairs = n_pairs_of(conv), all = n_offsets(conv);
     size_t gathered = image_places(conv, &runs), at = 0;
@@ -161,7 +155,7 @@ static void put_image(const Image *image, const Runs *runs, uint8_t *nibbles, ui
     }
 }
 
-void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
+void prepare_pairs_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
     const Runs runs = runs_of(conv);
     if (runs.gathers) return;
     const Image image = {conv, bits, words_of(conv->planes)};
@@ -173,7 +167,7 @@ void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, void *prepared) {
         gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_nibbles);
 }
 
-void prepare_block_avx2(const Bconv2d *conv, const Block *block) {
+void prepare_pairs_of_block_avx2(const Bconv2d *conv, const Block *block) {
     const Runs runs = runs_of(conv);
     if (!runs.gathers) return;
     const Image image = {conv, block->bits, words_of(conv->planes)};

@@ -1,11 +1,8 @@
+/* Projections that share their work, by pairs of pixels: tiles of kernels as in bconv2d_avx2.c, class by class. */
 #include "shared_avx2.h"
 
 #include "bconv2d_avx2.h"
 #include "tiles_avx2.h"
-
-enum {
-    CLASS_COUNTS = 512
-}; /* of one pixel, all classes and kernels of a block together: 32 KB for a block of pixels */
 
 /* The widest tile whose outputs and counts of classes fit. */
 static int32_t kernels_at_a_time(const Bconv2d *conv, int32_t kernels) {
@@ -16,14 +13,9 @@ static int32_t kernels_at_a_time(const Bconv2d *conv, int32_t kernels) {
     return width;
 }
 
-int32_t shared_width_avx2(const Bconv2d *conv, int32_t left) {
+static int32_t block_width(const Bconv2d *conv, int32_t left) {
     const int32_t J = conv->shared->projections;
     return J * kernels_at_a_time(conv, left / J);
-}
-
-bool shares_avx2(const Bconv2d *conv, const Classes *classes) {
-    (void)conv, (void)classes;
-    return true;
 }
 
 /* Nibbles of one class that are counted before counts are widened. */
@@ -36,12 +28,6 @@ typedef struct {
 typedef struct {
     size_t parts, pieces;
 } Plan;
-
-/* Nibbles of a part of a class that is cut into parts of about the same size. */
-static size_t nibbles_of_part(size_t nibbles) {
-    const size_t parts = (nibbles + NIBBLES_OF_PART - 1) / NIBBLES_OF_PART;
-    return round_up((nibbles + parts - 1) / parts, 3);
-}
 
 /* Where the nibbles of a tap begin in the prepared image. */
 static Piece piece_of_tap(const Bconv2d *conv, const Runs *runs, size_t tap) {
@@ -88,7 +74,7 @@ static Plan lay_out(const Bconv2d *conv, ClassPart *parts, Piece *pieces) {
     return plan;
 }
 
-size_t plan_bytes_avx2(const Bconv2d *conv) {
+static size_t plan_bytes(const Bconv2d *conv) {
     const Plan plan = lay_out(conv, NULL, NULL);
     return sizeof plan + plan.parts * sizeof(ClassPart) + plan.pieces * sizeof(Piece);
 }
@@ -96,13 +82,20 @@ size_t plan_bytes_avx2(const Bconv2d *conv) {
 static const ClassPart *parts_of(const Plan *plan) { return (const ClassPart *)(plan + 1); }
 static const Piece *pieces_of(const Plan *plan) { return (const Piece *)(parts_of(plan) + plan->parts); }
 
-void put_plan_avx2(const Bconv2d *conv, void *plan) {
+static void put_plan(const Bconv2d *conv, void *plan) {
     *(Plan *)plan = lay_out(conv, NULL, NULL);
     lay_out(conv, (ClassPart *)parts_of(plan), (Piece *)pieces_of(plan));
 }
 
+static size_t common_bytes(const Bconv2d *conv) { return offsets_bytes_avx2(conv) + plan_bytes(conv); }
+
+static void put_common(const Bconv2d *conv, void *common) {
+    put_offsets_avx2(conv, common);
+    put_plan(conv, (char *)common + offsets_bytes_avx2(conv));
+}
+
 /* Packed: mask_0 times kernel, [block][nibble, as the plan has them][slot_of kernel]. */
-size_t packed_shared_bytes_avx2(const Bconv2d *conv) {
+static size_t packed_bytes(const Bconv2d *conv) {
     const int32_t kernels = conv->outputs / conv->shared->projections;
     int32_t first = 0;
     while (first < kernels) first += kernels_at_a_time(conv, kernels - first);
@@ -110,7 +103,7 @@ size_t packed_shared_bytes_avx2(const Bconv2d *conv) {
 }
 
 /* signs: of all outputs. Those of o*J are mask_0 times kernel o. */
-void pack_shared_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
+static void pack(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const Classes *classes = conv->shared;
     const int32_t J = classes->projections, kernels = conv->outputs / J;
     const size_t taps = taps_of(conv), planes = (size_t)conv->planes, pixel_nibbles = runs_of(conv).pixel_nibbles;
@@ -134,7 +127,7 @@ void pack_shared_avx2(const Bconv2d *conv, const int8_t *signs, void *packed) {
     }
 }
 
-void count_shared_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts) {
+static void count(const Bconv2d *conv, const Block *block, uint16_t *counts) {
     uint16_t of_classes[CLASS_COUNTS * BLOCK_PIXELS] __attribute__((aligned(64)));
     const Runs runs = runs_of(conv);
     const int32_t J = conv->shared->projections;
@@ -160,3 +153,7 @@ void count_shared_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts
     }
     combine_avx2(conv, of_classes, width, block->pixels, counts);
 }
+
+const Way SHARED_BY_PAIRS = {block_width, common_bytes,     put_common,         packed_bytes,
+                             pack,        pairs_bytes_avx2, prepare_pairs_avx2, prepare_pairs_of_block_avx2,
+                             count};

@@ -1,22 +1,8 @@
-/* 1-bit convolution with AVX2: four places of two pixels and 32 channels in one look-up.
-
-   A byte holds four neighbouring bits (a nibble) of two pixels, a pair. It picks a row of a table whose entry w is the number
-   of bits in which w differs from the first nibble, plus 16 times that for the second. The nibbles of 32 kernels are the
-   places of a vpshufb in that row: it gives the counts of 32 channels x 2 pixels x 4 bits.
-
-   Three such bytes can be added before a field of 4 bits is full (3 * 4 < 16). Their sum s is then added to S, and s >> 4 (a
-   shift of 16-bit words) to T, both modulo 256. Of two neighbouring bytes, e and o, whose low and high fields sum up to
-   Le, He, Lo, Ho, that leaves
-       Se = Le + 16 He,  So = Lo + 16 Ho,  Te = He + 16 Lo,  To = Ho     (modulo 256)
-   from which all four come back, as long as each is below 256: that is for 63 nibbles (63 * 4 = 252). Then they are added to
-   counts of 16 bits. */
+/* Tiles of channels and pairs of pixels. A byte of two pixels picks a row of the table; the nibbles of kernels are places in it. */
 #include "tiles_avx2.h"
 
-#include <immintrin.h>
+#include "look_ups_avx2.h"
 
-typedef __m256i vector;
-
-/* TABLE[a][w], for a = first nibble | second nibble << 4. */
 #define ONES(n) (((n) & 1) + ((n) >> 1 & 1) + ((n) >> 2 & 1) + ((n) >> 3 & 1))
 #define ENTRY(a, w) (ONES(((a) & 15) ^ (w)) | ONES(((a) >> 4) ^ (w)) << 4)
 #define ROW(a)                                                                                                    \
@@ -25,35 +11,7 @@ typedef __m256i vector;
 #define ROWS4(a) ROW(a), ROW(a + 1), ROW(a + 2), ROW(a + 3)
 #define ROWS16(a) ROWS4(a), ROWS4(a + 4), ROWS4(a + 8), ROWS4(a + 12)
 #define ROWS64(a) ROWS16(a), ROWS16(a + 16), ROWS16(a + 32), ROWS16(a + 48)
-static const uint8_t TABLE[256][16] __attribute__((aligned(64))) = {ROWS64(0), ROWS64(64), ROWS64(128), ROWS64(192)};
-
-/* The four fields of S and T, to counts of 16 channels each: Le and Lo of the first pixel, He and Ho of the second. */
-typedef struct {
-    vector first_even, first_odd, second_even, second_odd;
-} Fields;
-
-static inline Fields fields_of(vector S, vector T) {
-    const vector low_byte = _mm256_set1_epi16(255);
-    const vector Ho = _mm256_srli_epi16(T, 8);
-    const vector Lo = _mm256_srli_epi16(_mm256_sub_epi16(S, _mm256_slli_epi16(Ho, 12)), 8);
-    const vector He = _mm256_and_si256(_mm256_sub_epi16(T, _mm256_slli_epi16(Lo, 4)), low_byte);
-    const vector Le = _mm256_and_si256(_mm256_sub_epi16(S, _mm256_slli_epi16(He, 4)), low_byte);
-    return (Fields){Le, Lo, He, Ho};
-}
-
-static inline void put(uint16_t *counts, vector more, bool is_first) {
-    if (!is_first) more = _mm256_add_epi16(more, _mm256_load_si256((const vector *)counts));
-    _mm256_store_si256((vector *)counts, more);
-}
-
-/* 32 channels of a pair. */
-static inline void put_fields(vector S, vector T, uint16_t *first, uint16_t *second, bool is_first) {
-    const Fields fields = fields_of(S, T);
-    put(first, fields.first_even, is_first);
-    put(first + 16, fields.first_odd, is_first);
-    put(second, fields.second_even, is_first);
-    put(second + 16, fields.second_odd, is_first);
-}
+const uint8_t ROWS_OF_PAIRS[256][16] __attribute__((aligned(64))) = {ROWS64(0), ROWS64(64), ROWS64(128), ROWS64(192)};
 
 /* 16 channels of two pairs, one in each half of S and T. */
 static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_first) {
@@ -64,14 +22,7 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
     put(counts + 48, _mm256_permute2x128_si256(fields.second_even, fields.second_odd, 0x31), is_first);
 }
 
-/* The inner loops are in assembly: what the compiler makes of intrinsics here is a fifth slower, for moves between
-   registers that are not needed. A loop looks up three nibbles (q = 0, 1, 2) in each round, and then the one or two that may
-   be left of a run:
-       ymm8 to ymm11   sums of three look-ups, of the four vectors of a tile
-       ymm12, ymm13    rows of the table
-       ymm14           nibbles of kernels
-       ymm15           what was looked up
-       k               counts up to 0, so pointers are to the ends of what they read */
+/* Rounds: see look_ups_avx2.h. */
 /* clang-format off */
 #define TABLE_ROW(x, q, row)                                                                                           \
     "movzwl 2*" #q "(%[" #x "],%[k],2), %k[r]\n"                                                                       \
@@ -81,33 +32,6 @@ static inline void put_halves(vector S, vector T, uint16_t *counts, bool is_firs
     "vmovdqa (%[table],%[r]), %%x" #row "\n"                                                                           \
     "movzwl 2*" #q "(%[" #y "],%[k],2), %k[r]\n"                                                                       \
     "vinserti128 $1, (%[table],%[r]), %%y" #row ", %%y" #row "\n"
-#define LOOK(nibbles, row, sum)                                                                                        \
-    "vpshufb " nibbles ", %%" #row ", %%" #sum "\n"
-#define LOOK_AND_ADD(nibbles, row, sum)                                                                                \
-    "vpshufb " nibbles ", %%" #row ", %%ymm15\n"                                                                       \
-    "vpaddb %%ymm15, %%" #sum ", %%" #sum "\n"
-#define ADD_TO_S_AND_T(sum, i)                                                                                         \
-    "vpaddb %%" #sum ", %[S" #i "], %[S" #i "]\n"                                                                      \
-    "vpsrlw $4, %%" #sum ", %%" #sum "\n"                                                                              \
-    "vpaddb %%" #sum ", %[T" #i "], %[T" #i "]\n"
-#define ADD_ALL_TO_S_AND_T                                                                                             \
-    ADD_TO_S_AND_T(ymm8, 0) ADD_TO_S_AND_T(ymm9, 1) ADD_TO_S_AND_T(ymm10, 2) ADD_TO_S_AND_T(ymm11, 3)
-#define THREES(ROUND, bytes)                                                                                           \
-    ".p2align 5\n1:\n"                                                                                                 \
-    ROUND(LOOK, 0) ROUND(LOOK_AND_ADD, 1) ROUND(LOOK_AND_ADD, 2) ADD_ALL_TO_S_AND_T                                    \
-    "add $3*" #bytes ", %[weights]\n"                                                                                  \
-    "add $3, %[k]\n"                                                                                                   \
-    "jnz 1b\n"
-#define TWO(ROUND, bytes)                                                                                              \
-    ROUND(LOOK, 0) ROUND(LOOK_AND_ADD, 1) ADD_ALL_TO_S_AND_T "add $2*" #bytes ", %[weights]\n"
-#define ONE(ROUND, bytes)                                                                                              \
-    ROUND(LOOK, 0) ADD_ALL_TO_S_AND_T "add $" #bytes ", %[weights]\n"
-#define CHANGED                                                                                                        \
-    [weights] "+&r"(weights), [k] "+&r"(k), [r] "=&r"(r),                                                                \
-    [S0] "+x"(S[0]), [S1] "+x"(S[1]), [S2] "+x"(S[2]), [S3] "+x"(S[3]),                                                \
-    [T0] "+x"(T[0]), [T1] "+x"(T[1]), [T2] "+x"(T[2]), [T3] "+x"(T[3])
-#define CLOBBERED "memory", "cc", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15"
-
 /* 128 channels of one pair; nibbles straight from memory. */
 #define ROUND_128(look, q)                                                                                             \
     TABLE_ROW(x0, q, ymm12)                                                                                            \
@@ -145,7 +69,6 @@ static inline void fetch_ahead(const Tiles *tiles, size_t pair, size_t pairs_of_
     }
 }
 
-#define ZEROS {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()}
 /* S and T of a tile from `pair` on, by the look-ups of all pieces; x: behind the threes of each pair of it. */
 #define LOOK_UP(ROUND, bytes, pairs, ...)                                                                    \
     vector S[4] = ZEROS, T[4] = ZEROS;                                                                       \
@@ -161,7 +84,7 @@ static inline void fetch_ahead(const Tiles *tiles, size_t pair, size_t pairs_of_
         if (left == 1) __asm__ volatile(ONE(ROUND, bytes) : CHANGED : IN_TABLE_AT, __VA_ARGS__ : CLOBBERED); \
         if (left == 2) __asm__ volatile(TWO(ROUND, bytes) : CHANGED : IN_TABLE_AT, __VA_ARGS__ : CLOBBERED); \
     }
-#define IN_TABLE_AT [table] "r"(TABLE)
+#define IN_TABLE_AT [table] "r"(ROWS_OF_PAIRS)
 #define X(i) [x##i] "r"(x[i])
 
 static void tiles_128(const Tiles *tiles) {
