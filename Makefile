@@ -26,7 +26,7 @@ SANITIZED := build/sanitized
 test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build $(SANITIZED) --parallel 2
-	! test -x $(SANITIZED)/guard_pages || ! grep -q avx2 /proc/cpuinfo || $(SANITIZED)/guard_pages 1 2000
+	! test -x $(SANITIZED)/guard_pages || ! grep -q avx2 /proc/cpuinfo || $(SANITIZED)/guard_pages 1 4000
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \
 	  $(BIN)/python -m pytest --noconftest -n auto tests/test_engine.py tests/test_native.py tests/test_winograd.py

@@ -85,7 +85,7 @@ static void count_all(Layer *layer) {
         block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
         prepare_block_avx2(&layer->conv, &block);
         for (block.first_channel = 0; block.first_channel < layer->conv.outputs; block.first_channel += block.width) {
-            block.width = block_width_avx2(layer->conv.outputs - block.first_channel);
+            block.width = block_width_avx2(&layer->conv, layer->conv.outputs - block.first_channel);
             count_avx2(&layer->conv, &block, layer->counts);
         }
     }

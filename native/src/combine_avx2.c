@@ -86,8 +86,33 @@ INLINE void put_quarters(vector four, size_t J, int count, uint16_t *counts) {
     }
 }
 
+/* Three projections of 16 kernels: in each half, 8 x 3 counts become three eights. Count n of them is number n / 3 of projection n % 3. */
+INLINE void interleave_3(const vector sums[4], uint16_t *counts) {
+#pragma GCC unroll 3
+    for (int eight = 0; eight < 3; eight++) {
+        vector made = _mm256_setzero_si256();
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; j++) {
+            char from[16];
+#pragma GCC unroll 16
+            for (int byte = 0; byte < 16; byte++) {
+                const int n = 8 * eight + byte / 2;
+                from[byte] = (char)(n % 3 == j ? 2 * (n / 3) + byte % 2 : -1); /* -1 looks up 0 */
+            }
+            const vector places = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)from));
+            made = _mm256_or_si256(made, _mm256_shuffle_epi8(sums[j], places));
+        }
+        _mm_store_si128((__m128i *)(counts + 8 * eight), _mm256_castsi256_si128(made));
+        _mm_store_si128((__m128i *)(counts + 24 + 8 * eight), _mm256_extracti128_si256(made, 1));
+    }
+}
+
 /* Up to four projections of 16 kernels, side by side: kernel after kernel, J counts from one to the next. */
 INLINE void interleave(const vector sums[4], size_t J, int count, uint16_t *counts) {
+    if (J == 3) {
+        interleave_3(sums, counts);
+        return;
+    }
     const vector low = _mm256_unpacklo_epi16(sums[0], sums[1]), high = _mm256_unpackhi_epi16(sums[0], sums[1]);
     if (J == 2) {
         _mm256_store_si256((vector *)counts, low);

@@ -28,10 +28,11 @@ static inline size_t nibbles_of_part(size_t nibbles) {
     return round_up((nibbles + parts - 1) / parts, 3);
 }
 
-/* Where kernel n of a tile is among its counts: `combine_avx2` interleaves vectors of 16 within their halves. Of each 8 (J = 2) or
-   4 kernels, the first half are in the first half of a vector. */
+/* Where kernel n of a tile is among its counts: `combine_avx2` interleaves vectors of 16 within their halves. Of each 8 (J = 2), 16 (3)
+   or 4 kernels, the first half are in the first half of a vector. */
 static inline int32_t slot_of(int32_t n, int32_t projections) {
-    const int32_t half = projections == 2 ? 4 : 2, in_vector = n % 16, within = in_vector % (2 * half);
+    const int32_t half = projections == 2 ? 4 : projections == 3 ? 8 : 2;
+    const int32_t in_vector = n % 16, within = in_vector % (2 * half);
     return n - in_vector + in_vector / (2 * half) * half + within % half + within / half * 8;
 }
 #endif

@@ -1,48 +1,64 @@
 /* Which way a 1-bit convolution goes with AVX2. */
+#include <math.h>
+
 #include "bconv2d_avx2.h"
 #include "shared_avx2.h"
 
-/* What a pixel takes in nanoseconds, as measured on Zen 4 (`benchmarks/engine.py --part projections`; other cores differ, but not
-   so much in what is faster). Of a nibble of the window, for tiles of so many channels by pairs, or of 8 kernels by columns: */
-static double of_tile(int32_t width) { return width == 128 ? 0.53 : width == 64 ? 0.29 : width == 32 ? 0.163 : 0.137; }
-static const double OF_COLUMNS = 0.037;
-/* Of a kernel, for each class and for each projection; of a nibble of a pixel, for each copy of the image in columns: */
-static const double OF_CLASS = 0.03, OF_PROJECTION = 0.06, OF_COPY = 0.1;
+/* What an output pixel takes, in nanoseconds of a Zen 4 at 3.6 GHz. Other cores differ, but less in what is faster
+   (`benchmarks/engine.py --part projections` shows both).
+   A nibble of the window, for a tile of so many channels by pairs, or of 8 kernels by columns: */
+static double of_tile(int32_t width) { return width == 128 ? 0.49 : width == 64 ? 0.26 : width == 32 ? 0.15 : 0.13; }
+static const double OF_COLUMNS = 0.032;
+/* A channel or kernel, whenever counts are widened: */
+static const double OF_PART = 0.02;
+/* A nibble of a pixel, for each copy of the image in columns: rows are made by 16 pixels. */
+static double of_copy(int32_t width) { return width % 16 ? 0.2 : 0.1; }
+/* A kernel, for each projection: combine_avx2.c has loops of their own for up to 4. */
+static double of_projection(const Classes *classes, WayOfSharing way) {
+    const int32_t J = classes->projections;
+    if (J > 4) return (way == BY_PAIRS ? 0.08 : 0.05) + 0.02 * (double)classes->count;
+    if (way == BY_COLUMNS) return 0.1;
+    return J == 2 ? 0.055 : 0.09;
+}
 
-static double by_pairs(const Bconv2d *conv, int32_t channels) {
-    const Runs runs = runs_of(conv);
+typedef struct {
+    double nibbles, parts; /* of a window */
+} Window;
+
+static double by_pairs(Window window, int32_t channels, double of_channel) {
     double time = 0;
     int32_t width;
     for (int32_t first = 0; first < channels; first += width) {
         width = tile_width_avx2(channels - first);
-        time += of_tile(width) * (double)(runs.count * runs.nibbles);
+        time += of_tile(width) * window.nibbles + width * (OF_PART * window.parts + of_channel);
     }
     return time;
 }
 
-static double combining(const Classes *classes, int32_t kernels) {
-    return kernels * (OF_CLASS * (double)classes->count + OF_PROJECTION * classes->projections);
-}
-
 /* A block is counted to its end, however few pixels it has. */
-static double by_columns(const Bconv2d *conv, const Classes *classes, int32_t kernels) {
+static double by_columns(const Bconv2d *conv, Window window, int32_t kernels, double of_kernel) {
     const size_t pixels = (size_t)conv->out_height * (size_t)conv->out_width;
-    const double filled = (double)round_up(pixels, BLOCK_PIXELS) / (double)pixels;
-    const double nibbles = (double)(((size_t)conv->planes + 3) / 4), tiles = (double)round_up((size_t)kernels, 8) / 8;
-    return filled * (tiles * OF_COLUMNS * nibbles * (double)taps_of(conv) + combining(classes, kernels)) +
-           OF_COPY * nibbles * (double)copies_avx2(conv);
+    const double filled = (double)round_up(pixels, BLOCK_PIXELS) / (double)pixels, tiles = (kernels + 7) / 8;
+    const double pixel_nibbles = window.nibbles / (double)taps_of(conv);
+    return filled * tiles * (OF_COLUMNS * window.nibbles + 8 * (OF_PART * window.parts + of_kernel)) +
+           of_copy(conv->out_width) * pixel_nibbles * (double)copies_avx2(conv);
 }
 
 enum { MOST_COPIES = 8, MOST_STRIDE = 4 }; /* the image in columns is so many times as large */
 
 bool shares_avx2(const Bconv2d *conv, Classes *classes) {
-    const int32_t kernels = conv->outputs / classes->projections;
-    const double apart = by_pairs(conv, conv->outputs);
-    const double pairs = by_pairs(conv, kernels) + combining(classes, kernels);
-    const double columns = by_columns(conv, classes, kernels);
+    const Runs runs = runs_of(conv);
+    const double apart_nibbles = (double)(runs.count * runs.nibbles);
+    const Window apart = {apart_nibbles, ceil(apart_nibbles / NIBBLES_OF_PART)};
+    Window shared = {(double)(taps_of(conv) * runs.pixel_nibbles), 0};
+    for (size_t c = 0; c < classes->count; c++)
+        shared.parts += ceil((double)(classes->taps[c] * runs.pixel_nibbles) / NIBBLES_OF_PART);
+    const int32_t J = classes->projections, kernels = conv->outputs / J;
+    const double pairs = by_pairs(shared, kernels, J * of_projection(classes, BY_PAIRS));
+    const double columns = by_columns(conv, shared, kernels, J * of_projection(classes, BY_COLUMNS));
     const bool can_be_columns = conv->window.kernel[1] <= MOST_COPIES && conv->window.stride[0] <= MOST_STRIDE;
     classes->way = can_be_columns && columns < pairs ? BY_COLUMNS : BY_PAIRS;
-    return (classes->way == BY_COLUMNS ? columns : pairs) < apart;
+    return (classes->way == BY_COLUMNS ? columns : pairs) < by_pairs(apart, conv->outputs, 0);
 }
 
 static const Way *way_of(const Bconv2d *conv) {

@@ -11,7 +11,7 @@ from onebit.packing import unpack_kernels, unpack_signs
 
 
 def kernels_and_masks(node: Node, planes: int) -> tuple[Array, Array | None]:
-    """The +-1 kernels (out_channels / J, planes, kh, kw) of a `bconv2d`, and its masks (J, kh, kw) if it has any."""
+    """The +-1 kernels (out_channels / J, planes, kh, kw) of a `bconv2d`; its masks (J, kh, kw), if it has any."""
     at = node.attributes
     J, (height, width) = at["projections"], at["kernel_size"]
     kernels = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
