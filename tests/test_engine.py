@@ -143,6 +143,26 @@ def test_nets_of_projections(isa, J, side):
     assert_same(model, batch_for(model, 2), isa)
 
 
+@each_isa
+@pytest.mark.parametrize("kernels", [8, 40])
+@pytest.mark.parametrize("J", [2, 3, 8])
+def test_shared_counts_at_their_limit(isa, J, kernels):
+    """65,529 bits of a window, of which all differ, or none: the limit of every sum, by either way of sharing."""
+    planes = 7281
+    net = Chain(planes, 3, 34).add("sign").bconv(planes, kernels, J=J, masks=False)
+    net.nodes[-1].tensors["kernels"] = pack_kernels(np.ones((kernels, planes, 3, 3), np.int8))
+    masks = np.ones((J, 3, 3), np.int8)
+    masks[1] = -1
+    net.nodes[-1].tensors["masks"] = pack_signs(masks)
+    x = np.ones((2, planes, 3, 34), np.float32)
+    x[1] = -1
+    engine = Engine(sums_of(net).model(), isa)
+    assert isa != "avx2" or engine.info()["steps"][1]["kernel"] == f"bits, shared by {J}"
+    expected = np.where(np.arange(J * kernels) % J == 1, -9 * planes, 9 * planes)
+    found = engine(x)[:, :, 0]
+    np.testing.assert_array_equal(found, np.stack([expected, -expected])[:, :, None].repeat(32, axis=2))
+
+
 def test_more_projections_than_can_share():
     """17 of them: they are counted one by one."""
     net = Chain(64, 5, 6).add("sign").bconv(64, 24, J=17, padding=[1, 1, 1, 1])
