@@ -168,54 +168,84 @@ INLINE void exchange(vector v[8]) {
     }
 }
 
-INLINE void sum_rows(const Slots *slots, size_t numbers, int J, uint16_t *rows) {
-    const Slots here = *slots;
-    for (size_t at = 0; at < numbers; at += 16) {
-        vector sums[4];
-        sum_slots(&here, at, J, sums);
-        uint16_t *row = rows + at / BLOCK_PIXELS * BLOCK_PIXELS * (size_t)J + at % BLOCK_PIXELS;
-#pragma GCC unroll 4
-        for (int j = 0; j < J; j++) _mm256_store_si256((vector *)(row + j * BLOCK_PIXELS), sums[j]);
+/* Eight outputs of the even pixels, or the odd ones (half: 0, 1), to where they belong. */
+INLINE void put_eight(vector v[8], size_t half, size_t outputs, uint16_t *counts) {
+    exchange(v);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        uint16_t *pixel = counts + (2 * i + half) * outputs;
+        _mm_store_si128((__m128i *)pixel, _mm256_castsi256_si128(v[i]));
+        _mm_store_si128((__m128i *)(pixel + 16 * outputs), _mm256_extracti128_si256(v[i], 1));
     }
 }
 
-void combine_columns_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t kernels,
-                          uint16_t *counts) {
+/* J = 2 or 4: eight outputs are those of 8 / J kernels. */
+INLINE void combine_eights(const Slots *slots, size_t kernels, size_t outputs, int J, uint16_t *counts) {
+    const Slots here = *slots;
+    const int at_a_time = 8 / J;
+    for (size_t o = 0; o < kernels; o += (size_t)at_a_time, counts += 8)
+        for (size_t half = 0; half < 2; half++) {
+            vector v[8];
+#pragma GCC unroll 4
+            for (int i = 0; i < at_a_time; i++) {
+                vector sums[4];
+                sum_slots(&here, (o + (size_t)i) * BLOCK_PIXELS + 16 * half, J, sums);
+#pragma GCC unroll 4
+                for (int j = 0; j < J; j++) v[i * J + j] = sums[j];
+            }
+            put_eight(v, half, outputs, counts);
+        }
+}
+
+/* Up to four projections of 16 pixels of a kernel, from j on, to rows [output][pixel]; at: [kernel][pixel]. */
+INLINE void put_sums(const vector sums[4], int32_t J, int32_t j, size_t at, uint16_t *rows) {
+    uint16_t *row = rows + (at / BLOCK_PIXELS * (size_t)J + (size_t)j) * BLOCK_PIXELS + at % BLOCK_PIXELS;
+    for (int32_t i = 0; i < 4 && j + i < J; i++) _mm256_store_si256((vector *)(row + i * BLOCK_PIXELS), sums[i]);
+}
+
+/* Any J: all outputs first, then by eights. */
+static void combine_rows(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t kernels,
+                         uint16_t *counts) {
     uint16_t rows[MAX_BLOCK_WIDTH * BLOCK_PIXELS] __attribute__((aligned(64)));
+    const Classes *classes = conv->shared;
+    const int32_t J = classes->projections;
     const size_t step = BLOCK_PIXELS * width, numbers = BLOCK_PIXELS * kernels;
-    const int32_t J = conv->shared->projections;
-    if (J <= 4) {
+    vector sums[4];
+    if (J == 3) {
         const Slots slots = slots_of(conv, of_classes, step);
-        if (J == 2) sum_rows(&slots, numbers, 2, rows);
-        if (J == 3) sum_rows(&slots, numbers, 3, rows);
-        if (J == 4) sum_rows(&slots, numbers, 4, rows);
+        for (size_t at = 0; at < numbers; at += 16) {
+            sum_slots(&slots, at, 3, sums);
+            put_sums(sums, 3, 0, at, rows);
+        }
     }
     for (int32_t j = 0; J > 4 && j < J; j += 4) {
         Signs signs;
-        put_signs(conv->shared, j, &signs);
+        put_signs(classes, j, &signs);
         for (size_t at = 0; at < numbers; at += 16) {
-            vector sums[4];
-            sum_any(&signs, conv->shared->count, of_classes + at, step, sums);
-            uint16_t *row = rows + at / BLOCK_PIXELS * BLOCK_PIXELS * (size_t)J + at % BLOCK_PIXELS;
-            for (int32_t i = 0; i < 4 && j + i < J; i++)
-                _mm256_store_si256((vector *)(row + (j + i) * BLOCK_PIXELS), sums[i]);
+            sum_any(&signs, classes->count, of_classes + at, step, sums);
+            put_sums(sums, J, j, at, rows);
         }
     }
-    const size_t outputs = width * (size_t)J;
     for (size_t n = 0; n < kernels * (size_t)J; n += 8)
         for (size_t half = 0; half < 2; half++) {
             vector v[8];
 #pragma GCC unroll 8
             for (size_t i = 0; i < 8; i++)
                 v[i] = _mm256_load_si256((const vector *)(rows + (n + i) * BLOCK_PIXELS + 16 * half));
-            exchange(v);
-#pragma GCC unroll 8
-            for (size_t i = 0; i < 8; i++) {
-                uint16_t *pixel = counts + (2 * i + half) * outputs + n;
-                _mm_store_si128((__m128i *)pixel, _mm256_castsi256_si128(v[i]));
-                _mm_store_si128((__m128i *)(pixel + 16 * outputs), _mm256_extracti128_si256(v[i], 1));
-            }
+            put_eight(v, half, width * (size_t)J, counts + n);
         }
+}
+
+void combine_columns_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t kernels,
+                          uint16_t *counts) {
+    const int32_t J = conv->shared->projections;
+    if (J == 2 || J == 4) {
+        const Slots slots = slots_of(conv, of_classes, BLOCK_PIXELS * width);
+        if (J == 2) combine_eights(&slots, kernels, 2 * width, 2, counts);
+        if (J == 4) combine_eights(&slots, kernels, 4 * width, 4, counts);
+    } else {
+        combine_rows(conv, of_classes, width, kernels, counts);
+    }
 }
 
 void combine_avx2(const Bconv2d *conv, const uint16_t *of_classes, size_t width, size_t pixels, uint16_t *counts) {
