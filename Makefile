@@ -31,7 +31,7 @@ test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build $(SANITIZED) --parallel 2 --target _native agreement guard_pages guard_levels
 	$(SANITIZED)/agreement 1 700
-	$(SANITIZED)/guard_pages 1 2000
+	$(SANITIZED)/guard_pages 1 4000
 	$(SANITIZED)/guard_levels 1 2000
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  ONEBIT_TEST_NATIVE=$$(ls $(abspath $(SANITIZED))/_native*.so) \

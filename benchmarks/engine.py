@@ -1,4 +1,4 @@
-"""The engine by itself: its inner loops beside the core's limit, layers, whole nets with each set of kernels.
+"""The engine by itself: its inner loops beside the core's limit, layers, whole nets with each set of kernels, projections.
 
     python benchmarks/engine.py                         # all of it, some minutes; needs cmake and a C compiler
     python benchmarks/engine.py --part levels           # W1A8: the inner loop, layers, nets
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +25,12 @@ from torch import nn
 
 import onebit
 from onebit.engine import Engine
+from onebit.graph import Graph, Node
+from onebit.modelfile import Model
+from onebit.models import wrn22
 from onebit.native import ISAS, native
+from onebit.operations import default_attributes
+from onebit.packing import pack_kernels, pack_signs
 from peers.nets import TABLES, Case, layer, make_files
 
 ROOT = Path(__file__).parent.parent
@@ -120,6 +126,53 @@ def levels(rounds: int, folder: Path) -> None:
         print(f"Resnet18 {title:26} {np.median(np.sum(times[title], axis=1)) * 1e3:6.2f} ms: {parts}")
 
 
+def kernels_with(projections: int, width: int, side: int, masks: str) -> Engine:
+    """One 1-bit layer of `width` channels, with AVX2. masks: 'drawn'; 'written out' into kernels of J = 1."""
+    rng = np.random.default_rng(width)
+    J, shape = projections, (width // projections, width, 3, 3)
+    kernels, signs = rng.choice([-1, 1], shape), rng.choice([-1, 1], (J, 3, 3))
+    tensors = {"kernels": pack_kernels(kernels), "masks": pack_signs(signs)}
+    if masks == "written out":
+        dense = (kernels[:, None] * signs[None, :, None]).reshape(width, width, 3, 3)
+        J, tensors = 1, {"kernels": pack_kernels(dense)}
+    options = {"out_channels": width, "kernel_size": [3, 3], "padding": [1] * 4, "projections": J}
+    nodes = [
+        Node("sign", "sign", ("input",), default_attributes("sign"), {}),
+        Node("conv", "bconv2d", ("sign",), default_attributes("bconv2d") | options, tensors),
+        Node("out", "affine", ("conv",), default_attributes("affine"), {"scale": np.ones(width, np.float32)}),
+    ]
+    return Engine(Model(Graph((width, side, side), nodes)), isa="avx2")
+
+
+def projections(rounds: int, folder: Path) -> None:
+    """What J projections cost that share their work: layers, of which J = 1 is the yardstick, and a whole net."""
+    print(f"{'3x3, channels':24} {'J':>2} {'written out':>13} {'shared':>11} {'ratio':>6}  kernel")
+    for width, side in ((16, 32), (32, 32), (64, 32), (128, 16), (256, 8)):
+        images = np.random.default_rng(0).normal(size=(1, width, side, side)).astype(np.float32)
+        for J in (2, 4):
+            layers = [kernels_with(J, width, side, masks) for masks in ("written out", "drawn")]
+            times: list[list[float]] = [[], []]
+            for _ in range(40 * rounds):
+                for layer, of in zip(layers, times, strict=True):
+                    of.append(layer.step_seconds(images)[1])
+            apart, shared = median(times[0]), median(times[1])
+            kernel = layers[1].info()["steps"][1]["kernel"]
+            title = f"{width} at {side} x {side}"
+            ratio = median(np.divide(times[1], times[0]))
+            print(f"{title:24} {J:2} {apart * 1e6:10.1f} us {shared * 1e6:8.1f} us {ratio:6.2f}  {kernel}")
+    nets = {}
+    for J in (1, 2, 4):
+        case = Case(f"WRN-22, J = {J}", partial(wrn22, 64 // J, J, activation_bits=1), (3, 32, 32))
+        nets[J] = engine_of(case, folder, "avx2")
+    calls: dict[int, list[float]] = {J: [] for J in nets}
+    for _ in range(10 * rounds):
+        for J, (net, images) in nets.items():
+            calls[J] += repeated(lambda net=net, images=images: net(images), 1)  # type: ignore[misc]
+    for J, of in calls.items():
+        ratio = median(np.divide(of, calls[1]))
+        print(f"WRN-22 of tensor width 64, J = {J}: {median(of) * 1e3:.3f} ms, {ratio:.2f} of J = 1")
+
+
 def here() -> list[str]:
     """The kernels that this machine can run."""
     return [isa for isa in ISAS if native().has_isa(isa)]
@@ -138,7 +191,8 @@ def repeated(call: Callable[[], object], count: int) -> list[float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("kernel", "layers", "nets", "levels"), help="one table alone")
+    parts = ("kernel", "layers", "nets", "levels", "projections")
+    parser.add_argument("--part", choices=parts, help="one table alone")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -152,6 +206,8 @@ def main() -> None:
         if arguments.part in (None, "levels"):
             kernel("levels") if "avx2" in here() else print("no AVX2 here: the table of sums is left out")
             levels(arguments.rounds, Path(folder))
+        if arguments.part in (None, "projections") and "avx2" in here():
+            projections(arguments.rounds, Path(folder))
 
 
 if __name__ == "__main__":

@@ -199,9 +199,11 @@ public:
         sizes_.push_back(static_cast<size_t>(channels) * static_cast<size_t>(height) * static_cast<size_t>(width));
     }
     void bconv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups, int32_t outputs,
-                 Array<int8_t> signs, const Output &output) {
+                 Array<int8_t> signs, int32_t projections, std::optional<Array<int8_t>> masks, const Output &output) {
         const onebit_window window = window_of(kernel, stride, dilation, padding, groups);
-        check(onebit_add_bconv2d(net_.get(), input, &window, outputs, signs.data(), signs.size(), &output.given));
+        const onebit_projections given = {projections, masks ? masks->data() : nullptr, masks ? masks->size() : 0};
+        check(
+            onebit_add_bconv2d(net_.get(), input, &window, outputs, signs.data(), signs.size(), &given, &output.given));
     }
     void level_conv2d(int32_t input, Pair kernel, Pair stride, Pair dilation, Sides padding, int32_t groups,
                       int32_t outputs, Array<int8_t> weight, const Output &output) {
@@ -380,7 +382,7 @@ NB_MODULE(_native, m) {
         .def(nb::init<const std::string &>(), "isa"_a)
         .def("value", &Net::value, "kind"_a, "channels"_a, "height"_a, "width"_a, "offset"_a, "low"_a = 0)
         .def("bconv2d", &Net::bconv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
-             "outputs"_a, "signs"_a, "output"_a)
+             "outputs"_a, "signs"_a, "projections"_a, "masks"_a.none(), "output"_a)
         .def("level_conv2d", &Net::level_conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a,
              "groups"_a, "outputs"_a, "weight"_a, "output"_a)
         .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,

@@ -46,7 +46,8 @@ def test_tables_of_this_machine_and_one_that_is_wrong(tmp_path):
     assert lines[0] == "seed 1"
     assert sorted(lines[1:-1]) == sorted(others)
     assert (code, lines[-1]) == (0, f"{len(others) * 776} passed, 0 failed")
-    assert said_by(tmp_path / "build/guard_pages", "1", "200") == (0, ["200 passed, 0 failed"])
+    code, lines = said_by(tmp_path / "build/guard_pages", "1", "200")
+    assert (code, lines[-1]) == (0, "200 passed, 0 failed")
 
     broken = tmp_path / "native/src/kernels_scalar.c"
     loop = "for (int32_t dx = 0; dx < window->kernel[1]; dx++) {"
@@ -67,4 +68,5 @@ def test_neon_under_an_emulator(tmp_path):
     build(ROOT, tmp_path, *ARM)
     emulator = (EMULATOR, "-L", ARM_ROOT)
     assert said_by(*emulator, tmp_path / "agreement", "1", "350") == (0, ["seed 1", "neon", "426 passed, 0 failed"])
-    assert said_by(*emulator, tmp_path / "guard_pages", "1", "200") == (0, ["200 passed, 0 failed"])
+    code, lines = said_by(*emulator, tmp_path / "guard_pages", "1", "200")
+    assert (code, lines[-1]) == (0, "200 passed, 0 failed")

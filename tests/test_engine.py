@@ -44,7 +44,7 @@ def sums_of(net):
 def convolutions(draw):
     groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
     planes = draw(st.sampled_from(CHANNELS)) if groups == 1 else draw(st.sampled_from((1, 3, 32, 65)))
-    J = draw(st.sampled_from((1, 1, 2, 4)))
+    J = draw(st.sampled_from((1, 1, 2, 3, 4, 5, 8)))
     kernels = draw(st.sampled_from(CHANNELS)) if groups == 1 else groups * draw(st.sampled_from((1, 5, 17)))
     taps = draw(st.sampled_from(((1, 1), (3, 3), (3, 3), (5, 5), (1, 3), (2, 2), (3, 1), (4, 7))))
     stride = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]
@@ -71,6 +71,105 @@ def convolutions(draw):
 def test_sums_are_exact(isa, net, count, seed):
     model = sums_of(net).model()
     assert_same(model, batch_for(model, count, seed), isa)
+
+
+def masks_of(pattern, J, taps, rng):
+    """Masks of J projections: the classes of taps are one, as many as there can be, or any."""
+    masks = np.ones((J, *taps), np.int8)
+    if pattern == "equal":
+        masks[:] = rng.choice([-1, 1], taps)
+    elif pattern == "opposite":  # one class, some projections of the other sign
+        masks[:] = rng.choice([-1, 1], taps) * rng.choice([-1, 1], J)[:, None, None]
+    elif pattern == "distinct":  # projection j flips the taps whose number has bit j - 1: 2^(J-1) classes
+        numbers = np.arange(np.prod(taps)).reshape(taps)
+        masks[:] = [np.where(numbers >> max(j - 1, 0) & (j > 0), -1, 1) for j in range(J)]
+    elif pattern == "one tap":
+        masks[J - 1, -1, -1] = -1
+    else:
+        masks[:] = rng.choice([-1, 1], masks.shape)
+    return masks
+
+
+# Windows and planes with enough bits for projections to share their work.
+SHARED = {(3, 3): (61, 64, 67, 128, 193), (1, 1): (260,), (5, 5): (64, 90), (2, 3): (97, 128), (1, 7): (65, 90)}
+PATTERNS = ("equal", "opposite", "distinct", "one tap", "any", "none")
+
+
+@st.composite
+def shared_convolutions(draw):
+    J, pattern = draw(st.sampled_from((2, 3, 4, 5, 8, 16))), draw(st.sampled_from(PATTERNS))
+    taps = draw(st.sampled_from(tuple(SHARED)))
+    planes, groups = draw(st.sampled_from(SHARED[taps])), draw(st.sampled_from((1, 1, 1, 2)))
+    kernels = groups * draw(st.sampled_from((20, 23, 24, 31, 32, 40, 65)))
+    options = {
+        "stride": [draw(st.integers(1, 2)), draw(st.integers(1, 2))],
+        "dilation": [draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 2)))],
+        "padding": [draw(st.integers(0, 2)) for _ in range(4)],
+        "groups": groups,
+    }
+    net = Chain(planes * groups, draw(st.integers(9, 12)), draw(st.sampled_from((13, 14, 32, 34))))
+    net.add("sign").bconv(planes, kernels, J=J, taps=taps, masks=False, **options)
+    if pattern != "none":
+        masks = masks_of(pattern, J, taps, np.random.default_rng(draw(st.integers(0, 9))))
+        net.nodes[-1].tensors["masks"] = pack_signs(masks)
+    return net, J, groups
+
+
+@each_isa
+@settings(max_examples=120, deadline=None)
+@given(drawn=shared_convolutions(), seed=st.integers(0, 9))
+def test_projections_that_share_their_work(isa, drawn, seed):
+    net, J, groups = drawn
+    model = sums_of(net).model()
+    kernel = Engine(model, isa).info()["steps"][1]["kernel"]
+    if isa == "avx2":
+        assert kernel == ("bits in groups" if groups > 1 else "bits") + f", shared by {J}"
+    assert_same(model, batch_for(model, 1, seed), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("side", [8, 32])
+@pytest.mark.parametrize("J", [2, 3, 4, 8])
+def test_nets_of_projections(isa, J, side):
+    """Layers of bits between bits, some of whose kernels fill no tile: blocks of channels begin with a byte."""
+    rng = np.random.default_rng(J)
+    net = Chain(J * 21, side, side).add("sign", "bits")
+    for kernels, before in ((33, 21), (21, 33), (9, 21)):
+        net.bconv(J * before, kernels, J=J, padding=[1, 1, 1, 1])
+        channels = J * kernels
+        tensors = {"scale": powers(rng, channels), "shift": wholes(rng, channels)}
+        net.add("affine", tensors=tensors).add("sign")
+    model = sums_of(net.bconv(J * 9, 5, J=J)).model()
+    assert_same(model, batch_for(model, 2), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("kernels", [8, 40])
+@pytest.mark.parametrize("J", [2, 3, 8])
+def test_shared_counts_at_their_limit(isa, J, kernels):
+    """65,529 bits of a window, of which all differ, or none: the limit of every sum, by either way of sharing."""
+    planes = 7281
+    net = Chain(planes, 3, 34).add("sign").bconv(planes, kernels, J=J, masks=False)
+    net.nodes[-1].tensors["kernels"] = pack_kernels(np.ones((kernels, planes, 3, 3), np.int8))
+    masks = np.ones((J, 3, 3), np.int8)
+    masks[1] = -1
+    net.nodes[-1].tensors["masks"] = pack_signs(masks)
+    x = np.ones((2, planes, 3, 34), np.float32)
+    x[1] = -1
+    engine = Engine(sums_of(net).model(), isa)
+    assert isa != "avx2" or engine.info()["steps"][1]["kernel"] == f"bits, shared by {J}"
+    expected = np.where(np.arange(J * kernels) % J == 1, -9 * planes, 9 * planes)
+    found = engine(x)[:, :, 0]
+    np.testing.assert_array_equal(found, np.stack([expected, -expected])[:, :, None].repeat(32, axis=2))
+
+
+def test_more_projections_than_can_share():
+    """17 of them: they are counted one by one."""
+    net = Chain(64, 5, 6).add("sign").bconv(64, 24, J=17, padding=[1, 1, 1, 1])
+    model = sums_of(net).model()
+    for isa in HERE:
+        assert Engine(model, isa).info()["steps"][1]["kernel"] == "bits"
+        assert_same(model, batch_for(model), isa)
 
 
 @each_isa

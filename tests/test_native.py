@@ -28,6 +28,7 @@ WINDOW = {
     "groups": 1,
     "outputs": 4,
 }
+SIGNED = WINDOW | {"projections": 1, "masks": None}
 SIGNS = np.ones((4, 2, 3, 3), np.int8)
 
 
@@ -95,26 +96,46 @@ WRONG = {
     "more than": lambda net: net.value(FLOAT, 1 << 14, 1 << 14, 2, 0),
     "unknown kind": lambda net: net.value(4, 1, 1, 1, 0),
     "lies at byte": lambda net: net.value(FLOAT, 1, 1, 1, 8),
-    "71 weights": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS.ravel()[:71].copy(), output=an_output()),
-    "0 groups": lambda net: net.bconv2d(1, **WINDOW | {"groups": 0}, signs=SIGNS, output=an_output()),
-    "3 groups": lambda net: net.bconv2d(1, **WINDOW | {"groups": 3}, signs=SIGNS, output=an_output()),
-    "out of bounds": lambda net: net.bconv2d(1, **WINDOW | {"stride": (0, 1)}, signs=SIGNS, output=an_output()),
+    "71 weights": lambda net: net.bconv2d(1, **SIGNED, signs=SIGNS.ravel()[:71].copy(), output=an_output()),
+    "0 groups": lambda net: net.bconv2d(1, **SIGNED | {"groups": 0}, signs=SIGNS, output=an_output()),
+    "3 groups": lambda net: net.bconv2d(1, **SIGNED | {"groups": 3}, signs=SIGNS, output=an_output()),
+    "out of bounds": lambda net: net.bconv2d(1, **SIGNED | {"stride": (0, 1)}, signs=SIGNS, output=an_output()),
     "window is larger": lambda net: net.bconv2d(
-        1, **WINDOW | {"dilation": (9, 1)}, signs=SIGNS, output=an_output()
+        1, **SIGNED | {"dilation": (9, 1)}, signs=SIGNS, output=an_output()
     ),
     "another shape than what": lambda net: net.bconv2d(
-        1, **WINDOW | {"stride": (2, 1)}, signs=SIGNS, output=an_output()
+        1, **SIGNED | {"stride": (2, 1)}, signs=SIGNS, output=an_output()
     ),
-    "tensors of 5 channels, not 4": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(5)),
+    "4 outputs of 0 projections": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": 0}, signs=SIGNS, output=an_output()
+    ),
+    "4 outputs of -4 projections": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": -4}, signs=SIGNS, output=an_output()
+    ),
+    "4 outputs of 3 projections": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": 3}, signs=SIGNS.repeat(4, axis=0)[:4], output=an_output()
+    ),
+    "144 weights": lambda net: net.bconv2d(1, **SIGNED | {"projections": 2}, signs=SIGNS, output=an_output()),
+    "masks of 17 signs": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": 2, "masks": np.ones(17, np.int8)}, signs=SIGNS[:2].copy(), output=an_output()
+    ),
+    "masks of 27 signs": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": 2, "masks": np.ones((3, 3, 3), np.int8)}, signs=SIGNS[:2].copy(),
+        output=an_output(),
+    ),
+    "masks of 0 signs": lambda net: net.bconv2d(
+        1, **SIGNED | {"projections": 2, "masks": np.ones(0, np.int8)}, signs=SIGNS[:2].copy(), output=an_output()
+    ),
+    "tensors of 5 channels, not 4": lambda net: net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output(5)),
     "3 numbers for 4 channels": lambda net: an_output(scale=floats(3), shift=floats(4)),
-    "scale without a shift": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(scale=floats(4))),
+    "scale without a shift": lambda net: net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output(scale=floats(4))),
     "low is more than": lambda net: net.bconv2d(
-        1, **WINDOW, signs=SIGNS, output=an_output(first=(None, 1.0, 0.0))
+        1, **SIGNED, signs=SIGNS, output=an_output(first=(None, 1.0, 0.0))
     ),
-    "residual has another": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(residual=0)),
-    "goes nowhere": lambda net: net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output(numbers_to=-1)),
+    "residual has another": lambda net: net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output(residual=0)),
+    "goes nowhere": lambda net: net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output(numbers_to=-1)),
     "what are not sums": lambda net: net.bconv2d(
-        1, **WINDOW, signs=SIGNS, output=an_output(numbers_to=4, scale=floats(4), shift=floats(4))
+        1, **SIGNED, signs=SIGNS, output=an_output(numbers_to=4, scale=floats(4), shift=floats(4))
     ),
     "without thresholds": lambda net: net.pointwise(0, bits_output(thresholds=None)),
     "convolution in groups": lambda net: net.conv2d(
@@ -122,7 +143,7 @@ WRONG = {
         output=bits_output(),
     ),
     "bits are wanted of a convolution": lambda net: net.bconv2d(
-        1, **WINDOW | {"groups": 2, "outputs": 2}, signs=SIGNS[:2, :1].copy(), output=bits_output()
+        1, **SIGNED | {"groups": 2, "outputs": 2}, signs=SIGNS[:2, :1].copy(), output=bits_output()
     ),
     "an unknown pool": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 3, (4, 5), an_output(2)),
     "7 places": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 0, (7, 5), an_output(2)),
@@ -170,7 +191,7 @@ def test_a_net_that_is_not_finished_does_not_run_and_a_finished_one_does_not_cha
     net = with_bits()
     with pytest.raises(RuntimeError, match="not finished"):
         net.run(floats(1, 2, 5, 6), False, floats(1, 4, 5, 6), None)
-    net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output())
+    net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output())
     net.finish(2)
     with pytest.raises(ValueError, match="no more values"):
         net.value(FLOAT, 1, 1, 1, 0)
@@ -198,7 +219,7 @@ def test_what_is_refused_makes_nothing():
 
 def test_outputs_of_another_type_are_refused():
     net = with_bits()
-    net.bconv2d(1, **WINDOW, signs=SIGNS, output=an_output())
+    net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output())
     net.finish(2)
     with pytest.raises(TypeError):
         net.run(floats(1, 2, 5, 6), False, np.zeros((1, 4, 5, 6)), None)

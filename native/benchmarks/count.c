@@ -63,6 +63,7 @@ typedef struct {
     const Kernels *kernels;
     Bconv2d conv;
     Block block;
+    void *row; /* while rows are prepared */
     uint16_t counts[BLOCK_PIXELS * MAX_BLOCK_WIDTH] __attribute__((aligned(64)));
 } Layer;
 
@@ -99,8 +100,8 @@ static Layer *new_layer(const Kernels *kernels, Shape shape) {
          *common = aligned(kernels->common_bytes(&layer->conv));
     kernels->put_common(&layer->conv, common);
     kernels->pack(&layer->conv, signs, packed);
-    kernels->prepare(&layer->conv, bits, 0, layer->conv.padded.height, prepared,
-                     aligned(kernels->row_bytes(&layer->conv)));
+    layer->row = aligned(kernels->row_bytes(&layer->conv));
+    kernels->prepare(&layer->conv, bits, 0, layer->conv.padded.height, prepared, layer->row);
     layer->block = (Block){.common = common, .packed = packed, .bits = bits, .prepared = prepared};
     return layer;
 }
@@ -113,7 +114,7 @@ static double count_all(Layer *layer) {
         block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
         kernels->prepare_block(&layer->conv, &block);
         for (block.first_channel = 0; block.first_channel < layer->conv.outputs; block.first_channel += block.width) {
-            block.width = kernels->block_width(layer->conv.outputs - block.first_channel);
+            block.width = kernels->block_width(&layer->conv, layer->conv.outputs - block.first_channel);
             kernels->count(&layer->conv, &block, layer->counts);
         }
     }
@@ -167,6 +168,7 @@ static const Kernels COUNTING = {.block_width = block_width_avx2,
                                  .packed_bytes = packed_bytes_avx512,
                                  .pack = pack_avx512,
                                  .prepared_bytes = prepared_bytes_avx512,
+                                 .row_bytes = row_bytes_avx512,
                                  .prepare = prepare_avx512,
                                  .prepare_block = no_block,
                                  .count = count_avx512};
@@ -174,7 +176,8 @@ static const Kernels COUNTING = {.block_width = block_width_avx2,
 /* Microseconds of what comes before it, and of all counts. */
 static double time_of(Layer *layer) {
     const double start = seconds();
-    layer->kernels->prepare(&layer->conv, layer->block.bits, layer->block.prepared);
+    layer->kernels->prepare(&layer->conv, layer->block.bits, 0, layer->conv.padded.height, layer->block.prepared,
+                            layer->row);
     count_all(layer);
     return 1e6 * (seconds() - start);
 }

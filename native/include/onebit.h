@@ -72,9 +72,16 @@ const char *onebit_error(const onebit_net *net);
 onebit_status onebit_add_value(onebit_net *net, onebit_kind kind, int32_t channels, int32_t height, int32_t width,
                                size_t offset, int32_t low);
 
-/* signs: +1 or -1, (outputs, planes, kernel height, kernel width). The input is bits or levels. */
+/* Output o * count + j is the convolution with mask j times kernel o. */
+typedef struct {
+    int32_t count;       /* a divisor of the outputs; 1: outputs are kernels */
+    const int8_t *masks; /* +1 or -1, (count, kernel height, kernel width); null: +1 everywhere */
+    size_t n_masks;      /* signs of all masks together; 0 if there are none */
+} onebit_projections;
+/* kernels: +1 or -1, (outputs / projections, planes, kernel height, kernel width). The input is bits or levels. */
 onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                 const int8_t *signs, size_t n_signs, const onebit_output *output);
+                                 const int8_t *kernels, size_t n_signs, const onebit_projections *projections,
+                                 const onebit_output *output);
 /* weight: (outputs, planes, kernel height, kernel width). The input is floats. keeps_zeros: sums over zeros, and sums that
    cancel, must be exactly 0, since bits are made of them; else they may be as small as rounding errors are. */
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

@@ -1,17 +1,21 @@
 /* 1-bit convolution: checks, and the walk over groups, blocks of channels and blocks of pixels. */
 #include "bconv2d.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "border.h"
+#include "classes.h"
 #include "convolution.h"
 #include "kernels.h"
 
 typedef struct {
     Step step;
     int32_t input;
-    Bconv2d conv; /* of one group */
+    Bconv2d conv;    /* of one group */
+    Classes classes; /* of projections, if they share their work */
+    char name[40];
     int32_t groups;
     Output output;
     void *common;  /* to all groups */
@@ -67,7 +71,7 @@ static void run_blocks(const BconvStep *it, const Run *run, int32_t group, Block
     if (it->by_block) run->net->kernels->prepare_block(&it->conv, &block);
     for (size_t i = first; i < end; i++) {
         block.first_channel = it->first_channels[i];
-        block.width = run->net->kernels->block_width(it->conv.outputs - block.first_channel);
+        block.width = run->net->kernels->block_width(&it->conv, it->conv.outputs - block.first_channel);
         run_block(it, run, group, block, pixels);
     }
 }
@@ -137,15 +141,34 @@ static void plan(const Kernels *kernels, BconvStep *it) {
 static onebit_status cut_into_blocks(onebit_net *net, BconvStep *it) {
     const size_t all = (size_t)it->conv.out_height * (size_t)it->conv.out_width;
     it->pixel_blocks = (all + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
-    for (int32_t n = 0; n < it->conv.outputs; n += net->kernels->block_width(it->conv.outputs - n))
+    for (int32_t n = 0; n < it->conv.outputs; n += net->kernels->block_width(&it->conv, it->conv.outputs - n))
         it->channel_blocks++;
     it->first_channels = net_alloc(net, it->channel_blocks * sizeof *it->first_channels);
     if (!it->first_channels) return no_memory(net);
     for (size_t i = 1; i < it->channel_blocks; i++) {
         const int32_t before = it->first_channels[i - 1];
-        it->first_channels[i] = before + net->kernels->block_width(it->conv.outputs - before);
+        it->first_channels[i] = before + net->kernels->block_width(&it->conv, it->conv.outputs - before);
     }
     return ONEBIT_OK;
+}
+
+/* Decides whether projections share their work. Those of one kernel are in one group, as outputs o*J to o*J + J - 1, if J divides
+   the outputs of a group. */
+static onebit_status share(onebit_net *net, BconvStep *it, const onebit_projections *projections) {
+    const int32_t J = projections->count;
+    if (J == 1 || it->conv.outputs % J || !net->kernels->shares) return ONEBIT_OK;
+    const onebit_status status =
+        make_classes(net, J, projections->masks, (size_t)it->conv.planes, taps_of(&it->conv), &it->classes);
+    if (!status && it->classes.count && net->kernels->shares(&it->conv, &it->classes)) it->conv.shared = &it->classes;
+    return status;
+}
+
+/* How it runs, in words. */
+static const char *name_of(BconvStep *it) {
+    const char *name = it->groups > 1 ? "bits in groups" : "bits";
+    if (!it->conv.shared) return name;
+    snprintf(it->name, sizeof it->name, "%s, shared by %d", name, it->classes.projections);
+    return it->name;
 }
 
 static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *signs) {
@@ -168,28 +191,58 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
     return status;
 }
 
-onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
-                                 const int8_t *signs, size_t n_signs, const onebit_output *output) {
-    const Value *image = readable(net, input, BITS | LEVELS);
-    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
-    if (!image || check_convolution(net, &wanted, image, n_signs)) return ONEBIT_INVALID;
-    for (size_t i = 0; i < n_signs; i++)
-        if (signs[i] != 1 && signs[i] != -1) return invalid(net, "a sign is %d", signs[i]);
-    if (image->kind == ONEBIT_LEVELS) return add_level_conv2d(net, &wanted, signs, true);
-    if (taps_of_output(image, window) > MAX_TAPS) return add_wide_conv2d(net, &wanted, signs);
+/* A layer of bits; signs: of all outputs. */
+static onebit_status add_bits(onebit_net *net, const Convolution *wanted, const onebit_projections *projections,
+                              const int8_t *signs) {
+    const Value *image = &net->values[wanted->input];
+    const onebit_window *window = wanted->window;
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    it->input = input;
+    it->input = wanted->input;
     it->groups = window->groups;
     it->conv = (Bconv2d){.planes = image->channels / window->groups,
                          .height = image->height,
                          .width = image->width,
-                         .outputs = outputs / window->groups,
-                         .out_height = wanted.sizes[0],
-                         .out_width = wanted.sizes[1],
+                         .outputs = wanted->outputs / window->groups,
+                         .out_height = wanted->sizes[0],
+                         .out_width = wanted->sizes[1],
                          .window = *window,
-                         .padded = reach_of(window, wanted.sizes)};
-    onebit_status status = check_output(net, output, outputs, wanted.sizes, true, &it->output);
+                         .padded = reach_of(window, wanted->sizes)};
+    onebit_status status = check_output(net, wanted->output, wanted->outputs, wanted->sizes, true, &it->output);
+    if (!status) status = share(net, it, projections);
     if (!status) status = fill_step(net, it, signs);
-    return status ? status : add_step(net, &it->step, it->groups > 1 ? "bits in groups" : "bits", IN_TABLE);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
+}
+
+/* Of a window that is sound. */
+static onebit_status check_masks(onebit_net *net, const onebit_window *window, const onebit_projections *given) {
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    const bool fits = given->masks ? given->n_masks / taps == (size_t)given->count && given->n_masks % taps == 0
+                                   : given->n_masks == 0;
+    return fits ? ONEBIT_OK : invalid(net, "%d projections have masks of %zu signs", given->count, given->n_masks);
+}
+
+onebit_status onebit_add_bconv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
+                                 const int8_t *kernels, size_t n_signs, const onebit_projections *projections,
+                                 const onebit_output *output) {
+    const Value *image = readable(net, input, BITS | LEVELS);
+    Convolution wanted = {.input = input, .outputs = outputs, .window = window, .output = output};
+    if (!image) return ONEBIT_INVALID;
+    const int32_t J = projections->count;
+    if (J < 1 || outputs % J || n_signs > SIZE_MAX / (size_t)J)
+        return invalid(net, "%d outputs of %d projections, with %zu weights", outputs, J, n_signs);
+    if (check_convolution(net, &wanted, image, n_signs * (size_t)J) || check_masks(net, window, projections))
+        return ONEBIT_INVALID;
+    for (size_t i = 0; i < n_signs; i++)
+        if (kernels[i] != 1 && kernels[i] != -1) return invalid(net, "a sign is %d", kernels[i]);
+    const size_t planes = (size_t)(image->channels / window->groups);
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    int8_t *signs = written_out(kernels, (size_t)(outputs / J), J, projections->masks, planes, taps);
+    if (!signs) return no_memory(net);
+    const onebit_status status = image->kind == ONEBIT_LEVELS ? add_level_conv2d(net, &wanted, signs, true)
+                                 : taps_of_output(image, window) > MAX_TAPS
+                                     ? add_wide_conv2d(net, &wanted, signs)
+                                     : add_bits(net, &wanted, projections, signs);
+    free(signs);
+    return status;
 }

@@ -9,10 +9,11 @@
 #ifndef ONEBIT_BCONV2D_H
 #define ONEBIT_BCONV2D_H
 
+#include "classes.h"
 #include "convolution.h"
 
 /* Pixels in a block: counts of a block stay in the first cache. Even, since kernels work on pairs. */
-enum { BLOCK_PIXELS = 32, MAX_BLOCK_WIDTH = 128 };
+enum { BLOCK_PIXELS = 32, MAX_BLOCK_WIDTH = 256 };
 
 /* Counts are 16 bits wide: the number of taps of one output may be as large as this. Any count is at most that. */
 enum { MAX_TAPS = 65535 };
@@ -23,6 +24,7 @@ typedef struct {
     int32_t outputs, out_height, out_width;
     onebit_window window;
     PaddedSize padded;
+    const Classes *shared; /* of projections that share their work; null: outputs are counted one by one */
 } Bconv2d;
 
 typedef struct {

@@ -2,7 +2,7 @@
 #ifndef ONEBIT_BCONV2D_AVX2_H
 #define ONEBIT_BCONV2D_AVX2_H
 
-#include "bconv2d.h"
+#include "tiles_avx2.h"
 
 /* The nibbles of a window. Those of a row of taps lie together in the prepared image, so they are a run of it (if their number is a
    multiple of three, which is how many go at a time). For other windows the nibbles of every pair are gathered, into one
@@ -18,8 +18,6 @@ typedef struct {
     size_t run, runs;      /* the first run, and how many */
     size_t first, nibbles; /* in each of these runs; multiples of 3 */
 } Part;
-
-enum { NIBBLES_OF_PART = 63 };
 
 static inline Runs runs_of(const Bconv2d *conv) {
     const size_t rows = (size_t)conv->window.kernel[0], columns = (size_t)conv->window.kernel[1];
@@ -48,7 +46,10 @@ static inline Part next_part(const Runs *runs, Part part) {
     return part;
 }
 
-int32_t block_width_avx2(int32_t channels);
+/* The table's functions. */
+int32_t block_width_avx2(const Bconv2d *conv, int32_t left);
+size_t common_bytes_avx2(const Bconv2d *conv);
+void put_common_avx2(const Bconv2d *conv, void *common);
 size_t packed_bytes_avx2(const Bconv2d *conv);
 void pack_avx2(const Bconv2d *conv, const int8_t *signs, void *packed);
 size_t prepared_bytes_avx2(const Bconv2d *conv);
@@ -58,10 +59,37 @@ size_t block_bytes_avx2(const Bconv2d *conv);
 void prepare_block_avx2(const Bconv2d *conv, const Block *block);
 void count_avx2(const Bconv2d *conv, const Block *block, uint16_t *counts);
 
-/* Prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it, and then for the
-   windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time. Common to all
-   groups: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. */
+/* There are three ways, each with functions like these: outputs one by one (bconv2d_avx2.c), projections that share their
+   work (shared_avx2.c), and the same with few kernels (columns_avx2.c). */
+typedef struct {
+    int32_t (*block_width)(const Bconv2d *conv, int32_t left);
+    size_t (*common_bytes)(const Bconv2d *conv);
+    void (*put_common)(const Bconv2d *conv, void *common);
+    size_t (*packed_bytes)(const Bconv2d *conv);
+    void (*pack)(const Bconv2d *conv, const int8_t *signs, void *packed);
+    size_t (*prepared_bytes)(const Bconv2d *conv);
+    size_t (*row_bytes)(const Bconv2d *conv);
+    void (*prepare)(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row);
+    size_t (*block_bytes)(const Bconv2d *conv);
+    void (*prepare_block)(const Bconv2d *conv, const Block *block);
+    void (*count)(const Bconv2d *conv, const Block *block, uint16_t *counts);
+} Way;
+
+extern const Way ONE_BY_ONE, SHARED_BY_PAIRS, SHARED_BY_COLUMNS;
+
+/* The widest tile that is not filled up with more than a quarter of nothing. */
+int32_t tile_width_avx2(int32_t channels);
+
+/* An image as pairs, prepared: places of rows in the table. If runs of the padded image are windows: for every pixel of it,
+   and then for the windows of pairs that cross from one row to the next; else for the windows of one block of pixels at a time.
+   Offsets: where the runs of each pair begin there, [pair][run]; there are as many pairs as whole tiles have. */
 enum { MOST_PAIRS_OF_TILE = 8 };
-size_t common_bytes_avx2(const Bconv2d *conv);
-void put_common_avx2(const Bconv2d *conv, void *common);
+size_t offsets_bytes_avx2(const Bconv2d *conv);
+void put_offsets_avx2(const Bconv2d *conv, void *offsets);
+size_t pairs_bytes_avx2(const Bconv2d *conv);
+size_t pairs_row_bytes_avx2(const Bconv2d *conv);
+void prepare_pairs_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared,
+                        void *row);
+size_t pairs_block_bytes_avx2(const Bconv2d *conv);
+void prepare_pairs_of_block_avx2(const Bconv2d *conv, const Block *block);
 #endif

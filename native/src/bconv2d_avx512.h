@@ -8,10 +8,10 @@
      TRIPLES   three neighbouring taps, and a word of each, go together (see bconv2d_avx512.c); taps that are left over go singly
      SINGLES   a word goes by itself
      PACKED    few planes: the bits of all taps of a row lie one behind the other, in fewer words than there are taps */
-typedef enum { TRIPLES, SINGLES, PACKED } Way;
+typedef enum { TRIPLES, SINGLES, PACKED } WayOfWords;
 
 typedef struct {
-    Way way;
+    WayOfWords way;
     size_t pixel_words;      /* of a pixel of the image */
     size_t packed_words;     /* of a row of taps, if it is packed */
     size_t triples, singles; /* of the window */

@@ -13,7 +13,10 @@ _Static_assert(BLOCK_PIXELS % TILE_PIXELS == 0, "tiles are whole: the last may c
 
 static size_t bytes_of_tap(const Bconv2d *conv) { return ((size_t)conv->planes + 7) / 8; }
 
-int32_t block_width_neon(int32_t channels) { return channels > 2 * LANES ? 64 : channels > LANES ? 32 : LANES; }
+int32_t block_width_neon(const Bconv2d *conv, int32_t left) {
+    (void)conv;
+    return left > 2 * LANES ? 64 : left > LANES ? 32 : LANES;
+}
 
 /* Common: where the window's taps are, in bytes from its first. */
 size_t common_bytes_neon(const Bconv2d *conv) { return taps_of(conv) * sizeof(size_t); }
@@ -33,7 +36,7 @@ void put_common_neon(const Bconv2d *conv, void *common) {
 /* Packed: [block][tap][byte][channel]. */
 static size_t channels_packed(const Bconv2d *conv) {
     int32_t first = 0;
-    while (first < conv->outputs) first += block_width_neon(conv->outputs - first);
+    while (first < conv->outputs) first += block_width_neon(conv, conv->outputs - first);
     return (size_t)first;
 }
 
@@ -43,7 +46,7 @@ void pack_neon(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const size_t taps = taps_of(conv), planes = (size_t)conv->planes, bytes = taps * bytes_of_tap(conv);
     int32_t width;
     for (int32_t first = 0; first < conv->outputs; first += width) {
-        width = block_width_neon(conv->outputs - first);
+        width = block_width_neon(conv, conv->outputs - first);
         uint8_t *block = (uint8_t *)packed + (size_t)first * bytes;
         for (int32_t n = 0; n < width && first + n < conv->outputs; n++)
             for (size_t plane = 0; plane < planes; plane++)

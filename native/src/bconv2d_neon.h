@@ -3,7 +3,7 @@
 
 #include "bconv2d.h"
 
-int32_t block_width_neon(int32_t channels);
+int32_t block_width_neon(const Bconv2d *conv, int32_t left);
 size_t common_bytes_neon(const Bconv2d *conv);
 void put_common_neon(const Bconv2d *conv, void *common);
 size_t packed_bytes_neon(const Bconv2d *conv);

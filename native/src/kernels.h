@@ -20,7 +20,8 @@ struct Kernels {
     const char *name;
 
     /* 1-bit convolution: see bconv2d.h. */
-    int32_t (*block_width)(int32_t channels);
+    bool (*shares)(const Bconv2d *conv, Classes *classes);     /* whether projections should; null: they can't */
+    int32_t (*block_width)(const Bconv2d *conv, int32_t left); /* with so many outputs to come */
     size_t (*common_bytes)(const Bconv2d *conv);
     void (*put_common)(const Bconv2d *conv, void *common);
     size_t (*packed_bytes)(const Bconv2d *conv);

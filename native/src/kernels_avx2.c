@@ -5,6 +5,7 @@
 #include "levels_avx2.h"
 #include "multiply_avx2.h"
 #include "output_avx2.h"
+#include "shared_avx2.h"
 #include "winograd_avx2.h"
 
 void multiply_avx2(const float *const rows[TILE_ROWS], const ptrdiff_t *offsets, size_t runs, size_t run_length,
@@ -111,6 +112,7 @@ void multiply_add_avx2(const float *x, const float *w, float *y, size_t count) {
 
 const Kernels kernels_avx2 = {
     .name = "avx2",
+    .shares = shares_avx2,
     .block_width = block_width_avx2,
     .common_bytes = common_bytes_avx2,
     .put_common = put_common_avx2,

@@ -5,18 +5,20 @@
 #include "kernels_avx2.h"
 #include "levels_avx2.h"
 #include "output_avx2.h"
+#include "shared_avx2.h"
 #include "winograd_avx2.h"
 
 /* Whether the AVX2 kernel, which looks nibbles up, is expected to take less time. Times are in look-ups of a nibble, measured on
    Zen 4 (docs/decisions/0016-more-cpus.md). */
 static bool looks_up(const Bconv2d *conv) {
-    enum { GATHERED_WORD = 512 }; /* of a window, for all channels together */
+    enum { GATHERED_WORD = 512 };  /* of a window, for all channels together */
+    if (conv->shared) return true; /* only the AVX2 kernel can */
     const Runs runs = runs_of(conv);
     const Words words = words_in_window(conv);
     size_t nibbles = runs.count * runs.nibbles;
     if (runs.gathers) nibbles += GATHERED_WORD * taps_of(conv) * words.pixel_words / (size_t)conv->outputs;
     /* Four instructions of counting take as long as so many look-ups: narrow tiles of those are slower. */
-    const int32_t width = block_width_avx2(conv->outputs);
+    const int32_t width = tile_width_avx2(conv->outputs);
     const size_t of_four = width == 16 ? 8 : width == 32 ? 16 : width == 64 ? 18 : 19;
     return 4 * nibbles < of_four * n_instructions(words.triples, words.singles);
 }
@@ -78,6 +80,7 @@ static void count(const Bconv2d *conv, const Block *block, uint16_t *counts) {
 
 const Kernels kernels_avx512 = {
     .name = "avx512",
+    .shares = shares_avx2,
     .block_width = block_width_avx2,
     .common_bytes = common_bytes,
     .put_common = put_common,

@@ -12,7 +12,10 @@ static int count_ones(uint64_t word) {
     return (int)(word * UINT64_C(0x0101010101010101) >> 56);
 }
 
-static int32_t block_width(int32_t channels) { return channels < 64 ? channels : 64; }
+static int32_t block_width(const Bconv2d *conv, int32_t left) {
+    (void)conv;
+    return left < 64 ? left : 64;
+}
 
 static void put_common(const Bconv2d *conv, void *common) { (void)conv, (void)common; }
 

@@ -100,7 +100,7 @@ const Step *maker_of_passed(onebit_net *net, int32_t index);
 /* Where the inner loop of a step is: in the net's table of kernels, or beside it, in plain C whichever table that is. */
 typedef enum { IN_TABLE, IN_PLAIN_C } Loop;
 
-/* kernel: how it runs, in words; a literal. */
+/* kernel: how it runs, in words that live as long as the step. */
 onebit_status add_step(onebit_net *net, Step *step, const char *kernel, Loop loop);
 
 /* Whether a window is sound and what it makes of an image: sizes[0] rows of sizes[1] pixels. */

@@ -84,17 +84,17 @@ static size_t row_nibbles(const Bconv2d *conv, const Runs *runs) {
     return (size_t)(conv->padded.width + conv->window.stride[1]) * runs->pixel_nibbles + 2 * SLACK;
 }
 
-size_t prepared_bytes_avx2(const Bconv2d *conv) {
+size_t pairs_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     return runs.gathers ? 0 : (image_places(conv, &runs) + gathered_places(conv, &runs)) * sizeof(uint16_t);
 }
 
-size_t row_bytes_avx2(const Bconv2d *conv) {
+size_t pairs_row_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     return runs.gathers ? 0 : row_nibbles(conv, &runs);
 }
 
-size_t block_bytes_avx2(const Bconv2d *conv) {
+size_t pairs_block_bytes_avx2(const Bconv2d *conv) {
     const Runs runs = runs_of(conv);
     return runs.gathers ? gathered_places(conv, &runs) * sizeof(uint16_t) : 0;
 }
@@ -103,9 +103,9 @@ static size_t n_offsets(const Bconv2d *conv) {
     return round_up(n_pairs_of(conv), MOST_PAIRS_OF_TILE) * runs_of(conv).count;
 }
 
-size_t common_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
+size_t offsets_bytes_avx2(const Bconv2d *conv) { return n_offsets(conv) * sizeof(size_t); }
 
-void put_common_avx2(const Bconv2d *conv, void *common) {
+void put_offsets_avx2(const Bconv2d *conv, void *common) {
     size_t *offsets = common;
     const Runs runs = runs_of(conv);
     const onebit_window *window = &conv->window;
@@ -169,7 +169,8 @@ static void put_row(const Image *image, const Runs *runs, int32_t y, uint8_t *ni
     }
 }
 
-void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared, void *row) {
+void prepare_pairs_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int32_t end, void *prepared,
+                        void *row) {
     const Runs runs = runs_of(conv);
     const Image image = {conv, bits, words_of(conv->planes)};
     uint16_t *places = prepared, *gathered = places + image_places(conv, &runs);
@@ -181,7 +182,7 @@ void prepare_avx2(const Bconv2d *conv, const uint64_t *bits, int32_t first, int3
         gather(&image, &runs, ((2 * i + 1) * (size_t)conv->out_width - 1) / 2, gathered + i * window_places(&runs));
 }
 
-void prepare_block_avx2(const Bconv2d *conv, const Block *block) {
+void prepare_pairs_of_block_avx2(const Bconv2d *conv, const Block *block) {
     const Runs runs = runs_of(conv);
     if (!runs.gathers) return;
     const Image image = {conv, block->bits, words_of(conv->planes)};

@@ -48,7 +48,7 @@ void put_common_avx512(const Bconv2d *conv, void *put) {
 /* Packed: [group of 32 or 16 channels][vector][word][lane]; see count_tile for which channel is where. */
 static size_t channels_packed(const Bconv2d *conv) {
     int32_t first = 0;
-    while (first < conv->outputs) first += block_width_avx2(conv->outputs - first);
+    while (first < conv->outputs) first += tile_width_avx2(conv->outputs - first);
     return (size_t)first;
 }
 
@@ -109,7 +109,7 @@ void pack_avx512(const Bconv2d *conv, const int8_t *signs, void *packed) {
     const size_t signs_of_kernel = (size_t)conv->planes * taps_of(conv);
     int32_t width;
     for (int32_t first = 0; first < conv->outputs; first += width) {
-        width = block_width_avx2(conv->outputs - first);
+        width = tile_width_avx2(conv->outputs - first);
         const int32_t group = width < 32 ? 16 : 32, vectors = group / LANES;
         for (int32_t n = first; n < first + width && n < conv->outputs; n++) {
             const int32_t within = (n - first) % group;

@@ -16,8 +16,15 @@ static size_t n_weights(int32_t channels, const onebit_window *window, int32_t o
 }
 
 static void add_bconv2d(Plan *plan, int32_t bits, const onebit_window *window, const onebit_output *output) {
-    const size_t count = n_weights(plan->values[bits].channels, window, output->channels);
-    must(plan, onebit_add_bconv2d(plan->net, bits, window, output->channels, draw_signs(plan, count), count, output));
+    static const int32_t PROJECTIONS[] = {1, 1, 2, 3, 4, 8};
+    const size_t taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
+    int32_t J = ONE_OF(PROJECTIONS);
+    if (output->channels % J) J = 1;
+    const size_t count = n_weights(plan->values[bits].channels, window, output->channels) / (size_t)J;
+    onebit_projections projections = {.count = J};
+    if (!one_in(4)) projections.masks = draw_signs(plan, projections.n_masks = (size_t)J * taps);
+    must(plan, onebit_add_bconv2d(plan->net, bits, window, output->channels, draw_signs(plan, count), count,
+                                  &projections, output));
 }
 
 /* The input, and bits of it. */
@@ -110,7 +117,8 @@ static void extremes(Plan *plan) {
     for (size_t i = 0; i < count; i++) signs[i] = i / (count / (size_t)outputs) % 2 ? 1 : -1;
     plan->output = add_value(plan, ONEBIT_FLOAT, outputs, sizes);
     output = plain_output(outputs, plan->output);
-    must(plan, onebit_add_bconv2d(plan->net, bits, &window, outputs, signs, count, &output));
+    const onebit_projections one = {.count = 1};
+    must(plan, onebit_add_bconv2d(plan->net, bits, &window, outputs, signs, count, &one, &output));
     plan->is_exact = true;
 }
 

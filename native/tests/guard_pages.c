@@ -10,6 +10,11 @@
 #include <unistd.h>
 
 #include "../src/kernels.h"
+#ifdef ONEBIT_AVX2
+#include "../src/shared_avx2.h"
+#else
+enum { BY_PAIRS, BY_COLUMNS }; /* tables that do not share take no notice */
+#endif
 
 enum { GARBAGE = 0xE7 };
 
@@ -38,7 +43,6 @@ static bool draw(Bconv2d *conv) {
     static const int32_t PLANES[] = {1, 3, 4, 5, 8, 13, 16, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 193, 260};
     const int32_t n_planes = sizeof PLANES / sizeof *PLANES;
     *conv = (Bconv2d){.planes = PLANES[between(0, n_planes - 1)], .height = between(1, 10), .width = between(1, 12)};
-    conv->outputs = between(0, 1) ? between(1, 20) : between(1, 200);
     conv->window.groups = 1;
     const int32_t sides[2] = {conv->height, conv->width};
     int32_t sizes[2];
@@ -59,6 +63,25 @@ static bool draw(Bconv2d *conv) {
     conv->padded = reach_of(&conv->window, sizes);
     const size_t taps = (size_t)conv->planes * taps_of(conv);
     return taps <= MAX_TAPS && (size_t)sizes[0] * (size_t)sizes[1] * taps < 300000;
+}
+
+/* Outputs of 1 to 16 projections, whose masks are all the same, differ in some taps, or anyhow. The scalar kernel knows nothing of
+   them: signs are those of all outputs. They share their work in either way, also where that is no faster. */
+static int8_t *draw_signs(onebit_net *net, Bconv2d *conv, Classes *classes) {
+    const int32_t J = between(0, 2) ? between(1, 4) : between(5, MOST_SHARED);
+    const int32_t kernels = between(0, 1) ? between(1, 20) : between(1, 300 / J), rarity = 1 << between(0, 6);
+    const size_t taps = taps_of(conv), n_signs = (size_t)kernels * (size_t)conv->planes * taps;
+    int8_t *drawn = malloc(n_signs), *masks = malloc((size_t)J * taps);
+    for (size_t i = 0; i < n_signs; i++) drawn[i] = rand() & 64 ? 1 : -1;
+    for (size_t i = 0; i < (size_t)J * taps; i++) masks[i] = between(1, rarity) == 1 ? -1 : 1;
+    int8_t *signs = written_out(drawn, (size_t)kernels, J, masks, (size_t)conv->planes, taps);
+    conv->outputs = kernels * J;
+    if (J > 1 && make_classes(net, J, masks, (size_t)conv->planes, taps, classes)) exit(2);
+    conv->shared = J > 1 && classes->count ? classes : NULL;
+    classes->way = between(0, 1) ? BY_PAIRS : BY_COLUMNS;
+    free(drawn);
+    free(masks);
+    return signs;
 }
 
 static Area draw_bits(const Bconv2d *conv) {
@@ -121,7 +144,7 @@ static bool agree(const Kernels *kernels, const Bconv2d *conv, const int8_t *sig
         block.pixels = all - block.first_pixel < BLOCK_PIXELS ? all - block.first_pixel : BLOCK_PIXELS;
         for (int32_t first = 0, width; first < conv->outputs && same; first += width) {
             const int32_t left = conv->outputs - first;
-            width = kernels->block_width(left);
+            width = kernels->block_width(conv, left);
             block.first_channel = first;
             block.width = width;
             const uint16_t *found = count(&fast, conv, block);
@@ -143,12 +166,14 @@ int main(int n_words, char **words) {
     const int wanted = atoi(words[2]);
     static const char *const ISAS[] = {"avx2", "avx512", "neon"};
     enum { N_ISAS = sizeof ISAS / sizeof *ISAS };
+    int shared[2] = {0, 0};
     for (int done = 0; done < wanted;) {
         Bconv2d conv;
+        Classes classes;
         if (!draw(&conv)) continue;
-        const size_t n_signs = (size_t)conv.outputs * (size_t)conv.planes * taps_of(&conv);
-        int8_t *signs = malloc(n_signs);
-        for (size_t i = 0; i < n_signs; i++) signs[i] = rand() & 64 ? 1 : -1;
+        onebit_net *net = onebit_net_new("scalar");
+        int8_t *signs = draw_signs(net, &conv, &classes);
+        if (conv.shared) shared[classes.way]++;
         const Area bits = draw_bits(&conv);
         for (int i = 0; i < N_ISAS; i++) {
             const Kernels *kernels = kernels_of(ISAS[i]);
@@ -158,8 +183,9 @@ int main(int n_words, char **words) {
         }
         free_area(bits);
         free(signs);
+        onebit_net_free(net);
         done++;
     }
-    printf("%d passed, 0 failed\n", wanted);
+    printf("shared: %d by pairs, %d by columns\n%d passed, 0 failed\n", shared[BY_PAIRS], shared[BY_COLUMNS], wanted);
     return 0;
 }

@@ -44,6 +44,8 @@ class Net:
         groups: int,
         outputs: int,
         signs: NDArray[np.int8],
+        projections: int,
+        masks: NDArray[np.int8] | None,
         output: Output,
     ) -> None: ...
     def conv2d(

@@ -15,7 +15,7 @@ from onebit.graph import INPUT, Array, Node, Value
 from onebit.modelfile import Model
 from onebit.native import native
 from onebit.operations import default_attributes
-from onebit.weights import dense_kernels, float_weight, modulated_kernels
+from onebit.weights import float_weight, kernels_and_masks, modulated_kernels
 from onebit.zeros import zeros_decide
 
 if TYPE_CHECKING:
@@ -134,9 +134,15 @@ class _Compiling:
         if value.kind == "float":
             self.convolve(step, modulated_kernels(node, planes))
             return
-        signs = dense_kernels(node, planes)
-        output = self.output(step)
-        self.net.bconv2d(self.number[step.reads[0]], **window(node, signs.shape), signs=signs, output=output)
+        kernels, masks = kernels_and_masks(node, planes)
+        self.net.bconv2d(
+            self.number[step.reads[0]],
+            **window(node, (node.attributes["out_channels"], *kernels.shape[1:])),
+            signs=np.ascontiguousarray(kernels),
+            projections=node.attributes["projections"],
+            masks=masks,
+            output=self.output(step),
+        )
 
     def conv2d(self, step: Step) -> None:
         if self.values[step.reads[0]].kind == "levels":

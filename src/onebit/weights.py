@@ -10,15 +10,21 @@ from onebit.modelfile import Model
 from onebit.packing import unpack_kernels, unpack_signs
 
 
-def dense_kernels(node: Node, planes: int) -> Array:
-    """The +-1 weight (out_channels, planes, kh, kw) of a `bconv2d`: row o*J + j is mask j times kernel o."""
+def kernels_and_masks(node: Node, planes: int) -> tuple[Array, Array | None]:
+    """The +-1 kernels (out_channels / J, planes, kh, kw) of a `bconv2d`; its masks (J, kh, kw), if it has any."""
     at = node.attributes
     J, (height, width) = at["projections"], at["kernel_size"]
-    signs = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
-    weight = np.repeat(signs, J, axis=0)
-    if "masks" in node.tensors:
-        masks = unpack_signs(node.tensors["masks"], (J, height, width))
-        weight *= np.tile(masks, (len(signs), 1, 1))[:, None]
+    kernels = unpack_kernels(node.tensors["kernels"], (at["out_channels"] // J, planes, height, width))
+    masks = unpack_signs(node.tensors["masks"], (J, height, width)) if "masks" in node.tensors else None
+    return kernels, masks
+
+
+def dense_kernels(node: Node, planes: int) -> Array:
+    """The +-1 weight (out_channels, planes, kh, kw) of a `bconv2d`: row o*J + j is mask j times kernel o."""
+    kernels, masks = kernels_and_masks(node, planes)
+    weight = np.repeat(kernels, node.attributes["projections"], axis=0)
+    if masks is not None:
+        weight *= np.tile(masks, (len(kernels), 1, 1))[:, None]
     return weight
 
 
