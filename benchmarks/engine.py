@@ -1,6 +1,6 @@
 """The engine by itself: its inner loop beside the core's limit, layers, whole nets, projections that share work.
 
-    python benchmarks/engine.py                         # all four, some minutes; needs cmake and a C compiler
+    python benchmarks/engine.py                         # all of it, some minutes; needs cmake and a C compiler
     python benchmarks/engine.py --part layers --rounds 31
 
 Everything of a table is measured in turns in one run. `python -m benchmarks.peers` compares with other engines.
@@ -36,13 +36,13 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "benchmarks"
 
 
-def kernel() -> None:
-    """Build and run native/benchmarks/count.c."""
+def run_native(name: str) -> None:
+    """Build and run native/benchmarks/NAME.c."""
     configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"]
-    build = ["cmake", "--build", str(BUILD), "--target", "count"]
+    build = ["cmake", "--build", str(BUILD), "--target", name]
     for command in (configure, build):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own
-    subprocess.run([BUILD / "count"], check=True)  # noqa: S603 our own
+    subprocess.run([BUILD / name], check=True)  # noqa: S603 our own
 
 
 def engine_of(case: Case, folder: Path, isa: str = "auto") -> tuple[Engine, np.ndarray]:
@@ -154,19 +154,23 @@ def repeated(call: Callable[[], object], count: int) -> list[float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("kernel", "layers", "nets", "projections"), help="one table alone")
+    parser.add_argument(
+        "--part", choices=("kernel", "layers", "nets", "projections", "ways"), help="one table alone"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.part in (None, "kernel"):
-            kernel() if "avx2" in here() else print("no AVX2 here: the first table is left out")
+            run_native("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")
         if arguments.part in (None, "layers"):
             layers(arguments.rounds, Path(folder))
         if arguments.part in (None, "nets"):
             nets(arguments.rounds, Path(folder))
         if arguments.part in (None, "projections") and "avx2" in here():
             projections(arguments.rounds, Path(folder))
+        if arguments.part in (None, "ways") and "avx2" in here():
+            run_native("ways")
 
 
 if __name__ == "__main__":
