@@ -34,7 +34,9 @@ static uint16_t counts[BLOCK_PIXELS * MAX_BLOCK_WIDTH] __attribute__((aligned(64
 /* 3 x 3 with a border of 1. */
 static Bconv2d layer_of(int32_t outputs, int32_t planes, int32_t side) {
     const int32_t sizes[2] = {side, side};
-    Bconv2d conv = {planes, side, side, outputs, side, side, {{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1}, {0, 0}, NULL};
+    Bconv2d conv = {.planes = planes, .height = side, .width = side, .outputs = outputs};
+    conv.out_height = conv.out_width = side;
+    conv.window = (onebit_window){{3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1};
     conv.padded = reach_of(&conv.window, sizes);
     return conv;
 }
