@@ -1,4 +1,4 @@
-"""The engine by itself: its inner loops beside the core's limit, layers, whole nets with each set of kernels, projections.
+"""The engine by itself: its inner loops beside the core's limit, layers, nets with each set of kernels.
 
     python benchmarks/engine.py                         # all of it, some minutes; needs cmake and a C compiler
     python benchmarks/engine.py --part levels           # W1A8: the inner loop, layers, nets
@@ -37,13 +37,13 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "benchmarks"
 
 
-def kernel(program: str) -> None:
-    """Build and run one of native/benchmarks."""
+def run_native(name: str) -> None:
+    """Build and run native/benchmarks/NAME.c."""
     configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"]
-    build = ["cmake", "--build", str(BUILD), "--target", program]
+    build = ["cmake", "--build", str(BUILD), "--target", name]
     for command in (configure, build):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own
-    subprocess.run([BUILD / program], check=True)  # noqa: S603 our own
+    subprocess.run([BUILD / name], check=True)  # noqa: S603 our own
 
 
 def engine_of(case: Case, folder: Path, isa: str = "auto") -> tuple[Engine, np.ndarray]:
@@ -153,8 +153,8 @@ def projections(rounds: int, folder: Path) -> None:
             layers = [kernels_with(J, width, side, masks) for masks in ("written out", "drawn")]
             times: list[list[float]] = [[], []]
             for _ in range(40 * rounds):
-                for layer, of in zip(layers, times, strict=True):
-                    of.append(layer.step_seconds(images)[1])
+                for net, of in zip(layers, times, strict=True):
+                    of.append(net.step_seconds(images)[1])
             apart, shared = median(times[0]), median(times[1])
             kernel = layers[1].info()["steps"][1]["kernel"]
             title = f"{width} at {side} x {side}"
@@ -191,23 +191,25 @@ def repeated(call: Callable[[], object], count: int) -> list[float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("kernel", "layers", "nets", "levels", "projections")
+    parts = ("kernel", "layers", "nets", "levels", "projections", "ways")
     parser.add_argument("--part", choices=parts, help="one table alone")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.part in (None, "kernel"):
-            kernel("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")
+            run_native("count") if "avx2" in here() else print("no AVX2 here: the first table is left out")
         if arguments.part in (None, "layers"):
             layers(arguments.rounds, Path(folder))
         if arguments.part in (None, "nets"):
             nets(arguments.rounds, Path(folder))
         if arguments.part in (None, "levels"):
-            kernel("levels") if "avx2" in here() else print("no AVX2 here: the table of sums is left out")
+            run_native("levels") if "avx2" in here() else print("no AVX2 here: the table of sums is left out")
             levels(arguments.rounds, Path(folder))
         if arguments.part in (None, "projections") and "avx2" in here():
             projections(arguments.rounds, Path(folder))
+        if arguments.part in (None, "ways") and "avx2" in here():
+            run_native("ways")
 
 
 if __name__ == "__main__":

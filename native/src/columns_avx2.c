@@ -3,9 +3,10 @@
    places are the nibbles of 32 pixels, one after the other as they come out. Each row does for 32 pixels, and four rows
    for the same places: 8 kernels and 32 pixels at a time.
 
-   Prepared: [copy][row modulo the stride][nibble][row][column], a byte each. For any tap, the nibbles of pixels that follow each other
-   in the output do so here, too. If a block of pixels can go on in the next row, or if there is a stride, that takes a copy for
-   each column of the window, with the columns that this one meets; else all share one copy of the padded image. */
+   Prepared: [copy][row modulo the stride][nibble][row][column], a byte each. For any tap, the nibbles of pixels that follow
+   each other in the output do so here, too. If a block of pixels can go on in the next row, or if there is a stride, that
+   takes a copy for each column of the window, with the columns that this one meets; else all share one copy of the padded
+   image. */
 #include "bconv2d_avx2.h"
 
 #include <string.h>
@@ -47,6 +48,15 @@ static size_t tap_offset(const Bconv2d *conv, const Columns *of, size_t tap) {
 }
 
 size_t copies_avx2(const Bconv2d *conv) { return columns_of(conv).copies; }
+
+/* Offsets are 32 bits wide, and so are columns with what a last row of 16 goes beyond them. */
+bool can_be_columns_avx2(const Bconv2d *conv) {
+    enum { MOST_COPIES = 8, MOST_STRIDE = 4 }; /* the image is so many times as large */
+    const onebit_window *window = &conv->window;
+    const Columns of = columns_of(conv);
+    return window->kernel[1] <= MOST_COPIES && window->stride[0] <= MOST_STRIDE && window->stride[1] < 1 << 24 &&
+           conv->padded.width < 1 << 24 && of.copies * of.copy < 1u << 31;
+}
 
 static size_t prepared_bytes(const Bconv2d *conv) {
     const Columns of = columns_of(conv);

@@ -86,7 +86,8 @@ INLINE void put_quarters(vector four, size_t J, int count, uint16_t *counts) {
     }
 }
 
-/* Three projections of 16 kernels: in each half, 8 x 3 counts become three eights. Count n of them is number n / 3 of projection n % 3. */
+/* Three projections of 16 kernels: in each half, 8 x 3 counts become three eights. Count n of them is number n / 3 of
+   projection n % 3. */
 INLINE void interleave_3(const vector sums[4], uint16_t *counts) {
 #pragma GCC unroll 3
     for (int eight = 0; eight < 3; eight++) {

@@ -1,5 +1,4 @@
 /* Images through the net: one after another, each shared by the threads of a team; or side by side. */
-#include <stdatomic.h>
 #include <time.h>
 
 #include "kernels.h"
@@ -51,6 +50,11 @@ static Passage passage_of(const onebit_net *net, onebit_team *team, onebit_layou
                      .out_place = layout == ONEBIT_NHWC || is_flat(&net->values[net->output])};
 }
 
+static void aim_at(Passage *passage, const float *images, float *outputs, size_t index) {
+    passage->image = images + index * (passage->net->values[INPUT].bytes / sizeof *images);
+    passage->outputs = outputs + index * (passage->net->values[passage->net->output].bytes / sizeof *outputs);
+}
+
 static Run run_of(const Passage *passage, size_t member) {
     Run run = {.net = passage->net, .values = passage->workspace};
     run.common = run.values + round_up(passage->net->value_bytes, 64);
@@ -60,110 +64,94 @@ static Run run_of(const Passage *passage, size_t member) {
     return run;
 }
 
-/* A step's phase, as far as this thread gets it; when it returns, all of it is done. */
-static void share_phase(onebit_team *team, const Phase *phase, const Step *step, const Run *run) {
-    if (!phase->units) return;
-    if (!team) {
-        phase->run(step, run, 0, phase->units);
-        return;
-    }
-    size_t first, end;
-    while (team_claim(team, phase->units, &first, &end)) phase->run(step, run, first, end);
-    team_meet(team);
+/* A phase of a step, for a team to share. */
+typedef struct {
+    const Passage *passage;
+    const Step *step;
+    const Phase *phase;
+} Shared;
+
+static void run_some(void *given, size_t member, size_t first, size_t end) {
+    const Shared *it = given;
+    const Run run = run_of(it->passage, member);
+    it->phase->run(it->step, &run, first, end);
 }
 
-/* The first and the last thing that is done to an image may be a transposition. They run as phases do. */
+/* The first and the last thing that is done to an image may be a transposition. */
 typedef struct {
-    Step step;
     const float *from;
     size_t rows, columns;
     float *to;
 } Transposition;
 
-static void run_transposition(const Step *step, const Run *run, size_t first, size_t end) {
-    (void)run;
-    const Transposition *it = (const Transposition *)step;
+static void transpose_some(void *given, size_t member, size_t first, size_t end) {
+    (void)member;
+    const Transposition *it = given;
     transpose(it->from, it->rows, it->columns, first, end, it->to);
 }
 
-static void share_transposition(onebit_team *team, const float *from, size_t rows, size_t columns, float *to) {
-    const Transposition it = {.from = from, .rows = rows, .columns = columns, .to = to};
-    const Phase phase = {run_transposition, squares_of(columns)};
-    share_phase(team, &phase, &it.step, NULL);
-}
-
-/* One image, as one of the team's threads sees it. */
-static void pass(void *given, size_t member) {
-    const Passage *passage = given;
+/* One image through all steps. */
+static void pass(const Passage *passage) {
     const onebit_net *net = passage->net;
     const Value *in = &net->values[INPUT], *out = &net->values[net->output];
-    const Run run = run_of(passage, member);
-    if (!passage->in_place)
-        share_transposition(passage->team, passage->image, (size_t)in->channels, pixels_of(in), numbers(&run, INPUT));
-    const bool keeps_time = passage->step_seconds && member == 0;
-    double before = keeps_time ? seconds() : 0;
+    const Run run = run_of(passage, 0);
+    if (!passage->in_place) {
+        Transposition it = {passage->image, (size_t)in->channels, pixels_of(in), numbers(&run, INPUT)};
+        team_share(passage->team, transpose_some, &it, squares_of(it.columns));
+    }
+    double before = passage->step_seconds ? seconds() : 0;
     for (size_t s = 0; s < net->n_steps; s++) {
-        for (size_t p = 0; p < MAX_PHASES; p++)
-            share_phase(passage->team, &net->steps[s]->phases[p], net->steps[s], &run);
-        if (!keeps_time) continue;
+        for (size_t p = 0; p < MAX_PHASES; p++) {
+            Shared it = {passage, net->steps[s], &net->steps[s]->phases[p]};
+            team_share(passage->team, run_some, &it, it.phase->units);
+        }
+        if (!passage->step_seconds) continue;
         const double after = seconds();
         passage->step_seconds[s] += after - before;
         before = after;
     }
-    if (!passage->out_place)
-        share_transposition(passage->team, numbers(&run, net->output), pixels_of(out), (size_t)out->channels,
-                            passage->outputs);
-}
-
-static void aim_at(Passage *passage, const float *images, float *outputs, size_t index) {
-    passage->image = images + index * (passage->net->values[INPUT].bytes / sizeof *images);
-    passage->outputs = outputs + index * (passage->net->values[passage->net->output].bytes / sizeof *outputs);
+    if (!passage->out_place) {
+        Transposition it = {numbers(&run, net->output), pixels_of(out), (size_t)out->channels, passage->outputs};
+        team_share(passage->team, transpose_some, &it, squares_of(it.columns));
+    }
 }
 
 onebit_status onebit_run(const onebit_net *net, onebit_team *team, void *workspace, const float *images, size_t batch,
                          onebit_layout layout, float *outputs, double *step_seconds) {
     if (!net->is_finished) return ONEBIT_INVALID;
-    if (team && team_members(team) == 1) team = NULL;
-    Passage passage = passage_of(net, team, layout);
+    Passage passage = passage_of(net, team_members(team) > 1 ? team : NULL, layout);
     passage.workspace = workspace;
     passage.step_seconds = step_seconds;
     for (size_t i = 0; i < batch; i++) {
         aim_at(&passage, images, outputs, i);
-        if (team)
-            team_do(team, pass, &passage);
-        else
-            pass(&passage, 0);
+        pass(&passage);
     }
     return ONEBIT_OK;
 }
 
-/* Images side by side. */
+/* Images side by side; units: images. */
 typedef struct {
     const onebit_net *net;
     void *const *workspaces;
     const float *images;
     float *outputs;
     onebit_layout layout;
-    size_t batch;
-    atomic_size_t next; /* image that no thread has taken yet */
 } Batch;
 
-static void pass_some(void *given, size_t member) {
-    Batch *batch = given;
+static void pass_some(void *given, size_t member, size_t first, size_t end) {
+    const Batch *batch = given;
     Passage passage = passage_of(batch->net, NULL, batch->layout);
     passage.workspace = batch->workspaces[member];
-    for (size_t i; (i = atomic_fetch_add(&batch->next, 1)) < batch->batch;) {
+    for (size_t i = first; i < end; i++) {
         aim_at(&passage, batch->images, batch->outputs, i);
-        pass(&passage, 0);
+        pass(&passage);
     }
 }
 
 onebit_status onebit_run_apart(const onebit_net *net, onebit_team *team, void *const *workspaces, const float *images,
                                size_t batch, onebit_layout layout, float *outputs) {
-    if (!net->is_finished || !team) return ONEBIT_INVALID;
-    Batch all = {
-        .net = net, .workspaces = workspaces, .images = images, .outputs = outputs, .layout = layout, .batch = batch};
-    atomic_init(&all.next, 0);
-    team_do(team, pass_some, &all);
+    if (!net->is_finished) return ONEBIT_INVALID;
+    Batch all = {.net = net, .workspaces = workspaces, .images = images, .outputs = outputs, .layout = layout};
+    team_share(team, pass_some, &all, batch);
     return ONEBIT_OK;
 }

@@ -1,3 +1,10 @@
+/* How units are shared.
+
+   There is one word, the ticket: a serial number of what is shared now, and the first part of it that nobody has claimed.
+   Whoever moves the ticket on, by an atomic exchange, has claimed what lies between, and reads only then what there is to
+   do. The caller goes on as soon as all parts are done. So it never waits for a thread that holds no part: one that the
+   system has put aside, or that is not awake yet, finds a later ticket, or none. On cores that others use, too, this is
+   what makes the difference between a little help and standing still. */
 #include "team.h"
 
 #include <pthread.h>
@@ -5,9 +12,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How often one looks for others before it gives the core away: some ten microseconds. Steps of a net are not much longer,
-   and sleeping takes longer than that; beyond it something else has the core that one waits for. */
+/* How often one looks for work, or for the end of it, before it gives the core away: some ten microseconds. Steps of a net
+   are not much longer, and to fall asleep and wake up takes longer than that. */
 enum { LOOKS = 1 << 11, MAX_MEMBERS = 1 << 10 };
+
+/* Units are handed out in at most so many parts, which are counted in the lower bits of the ticket; all bits set: closed. */
+enum { PART_BITS = 16, MOST_PARTS = 1 << 12 };
+static const uint64_t PART_MASK = (UINT64_C(1) << PART_BITS) - 1;
 
 typedef struct {
     onebit_team *team;
@@ -18,15 +29,17 @@ typedef struct {
 struct onebit_team {
     size_t members;
     Worker *workers; /* members 1, 2, ... */
-    Job job;
+    /* What is shared: written while no part can be claimed, read by those who have claimed one. */
+    Work work;
     void *context;
-    atomic_size_t jobs;              /* how many there were; the last one is at work, or done */
-    atomic_size_t claimed;           /* units */
-    atomic_size_t arrived, meetings; /* who waits in team_meet; how often all met */
-    atomic_size_t sleepers;          /* changed under the mutex */
-    bool ends;                       /* read by workers after `jobs` */
+    size_t units;
+    atomic_size_t parts;
+    _Atomic uint64_t ticket; /* serial number << PART_BITS | part */
+    atomic_size_t done;      /* parts */
+    atomic_size_t sleepers;  /* changed under the mutex */
+    atomic_bool ends;
     pthread_mutex_t mutex;
-    pthread_cond_t another_job;
+    pthread_cond_t more_work;
 };
 
 static void look_again(size_t looks) {
@@ -42,80 +55,89 @@ static void look_again(size_t looks) {
 #endif
 }
 
-size_t team_members(const onebit_team *team) { return team->members; }
+size_t team_members(const onebit_team *team) { return team ? team->members : 1; }
 
-bool team_claim(onebit_team *team, size_t units, size_t *first, size_t *end) {
-    size_t from = atomic_load_explicit(&team->claimed, memory_order_relaxed), to;
+/* Claims some parts of what is shared, and does them; false if there are none left. */
+static bool do_some(onebit_team *team, size_t member) {
+    uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_acquire), next;
+    size_t first, end;
     do {
-        if (from >= units) return false;
+        const size_t parts = atomic_load_explicit(&team->parts, memory_order_relaxed);
+        first = (size_t)(ticket & PART_MASK);
+        if (first >= parts) return false;
         /* Large claims first: few of them, and neighbours. Small ones last: nobody waits long for the last one. */
-        const size_t share = (units - from) / (2 * team->members);
-        to = from + (share ? share : 1);
-    } while (
-        !atomic_compare_exchange_weak_explicit(&team->claimed, &from, to, memory_order_relaxed, memory_order_relaxed));
-    *first = from;
-    *end = to;
+        const size_t share = (parts - first) / (2 * team->members);
+        end = first + (share ? share : 1);
+        next = (ticket & ~PART_MASK) | end;
+    } while (!atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, next, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    const size_t parts = atomic_load_explicit(&team->parts, memory_order_relaxed);
+    team->work(team->context, member, team->units * first / parts, team->units * end / parts);
+    atomic_fetch_add_explicit(&team->done, end - first, memory_order_release);
     return true;
 }
 
-void team_meet(onebit_team *team) {
-    const size_t before = atomic_load_explicit(&team->meetings, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->members) {
-        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->claimed, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->meetings, before + 1, memory_order_release);
-        return;
-    }
-    for (size_t looks = 0; atomic_load_explicit(&team->meetings, memory_order_acquire) == before; looks++)
-        look_again(looks);
+/* Either a worker sees the ticket before it sleeps, or it is seen to sleep: both are sequentially consistent. */
+static void wake(onebit_team *team) {
+    if (!atomic_load(&team->sleepers)) return;
+    pthread_mutex_lock(&team->mutex);
+    pthread_cond_broadcast(&team->more_work);
+    pthread_mutex_unlock(&team->mutex);
 }
 
-static void wait_for_job(onebit_team *team, size_t seen) {
+void team_share(onebit_team *team, Work work, void *context, size_t units) {
+    if (!team || units < 2) {
+        if (units) work(context, 0, 0, units);
+        return;
+    }
+    const uint64_t last = atomic_load_explicit(&team->ticket, memory_order_relaxed);
+    team->work = work;
+    team->context = context;
+    team->units = units;
+    const size_t parts = units < MOST_PARTS ? units : MOST_PARTS;
+    atomic_store_explicit(&team->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->parts, parts, memory_order_relaxed);
+    atomic_store(&team->ticket, ((last >> PART_BITS) + 1) << PART_BITS);
+    wake(team);
+    while (do_some(team, 0)) continue;
+    for (size_t looks = 0; atomic_load_explicit(&team->done, memory_order_acquire) < parts; looks++) look_again(looks);
+    /* Closed: whatever `parts` will be next, nothing can be claimed by this ticket. */
+    atomic_store_explicit(&team->ticket, atomic_load_explicit(&team->ticket, memory_order_relaxed) | PART_MASK,
+                          memory_order_relaxed);
+}
+
+static bool has_work(const onebit_team *team) {
+    const uint64_t part = atomic_load(&team->ticket) & PART_MASK;
+    return part < atomic_load(&team->parts) || atomic_load(&team->ends);
+}
+
+static void wait_for_work(onebit_team *team) {
     for (size_t looks = 0; looks < LOOKS; looks++) {
-        if (atomic_load_explicit(&team->jobs, memory_order_acquire) != seen) return;
+        if (has_work(team)) return;
         look_again(looks);
     }
     pthread_mutex_lock(&team->mutex);
     atomic_fetch_add(&team->sleepers, 1);
-    while (atomic_load(&team->jobs) == seen) pthread_cond_wait(&team->another_job, &team->mutex);
+    while (!has_work(team)) pthread_cond_wait(&team->more_work, &team->mutex);
     atomic_fetch_sub(&team->sleepers, 1);
     pthread_mutex_unlock(&team->mutex);
 }
 
-static void *work(void *given) {
+static void *help(void *given) {
     const Worker *worker = given;
-    onebit_team *team = worker->team;
-    for (size_t seen = 0;; seen++) {
-        wait_for_job(team, seen);
-        if (team->ends) return NULL;
-        team->job(team->context, worker->member);
-        team_meet(team);
+    for (;;) {
+        wait_for_work(worker->team);
+        if (atomic_load(&worker->team->ends)) return NULL;
+        do_some(worker->team, worker->member);
     }
-}
-
-/* Either a worker sees the job before it sleeps, or it is seen to sleep: both counters are sequentially consistent. */
-static void begin(onebit_team *team) {
-    atomic_fetch_add(&team->jobs, 1);
-    if (!atomic_load(&team->sleepers)) return;
-    pthread_mutex_lock(&team->mutex);
-    pthread_cond_broadcast(&team->another_job);
-    pthread_mutex_unlock(&team->mutex);
-}
-
-void team_do(onebit_team *team, Job job, void *context) {
-    team->job = job;
-    team->context = context;
-    begin(team);
-    job(context, 0);
-    team_meet(team);
 }
 
 void onebit_team_free(onebit_team *team) {
     if (!team) return;
-    team->ends = true;
-    begin(team);
+    atomic_store(&team->ends, true);
+    wake(team);
     for (size_t i = 0; i + 1 < team->members; i++) pthread_join(team->workers[i].thread, NULL);
-    pthread_cond_destroy(&team->another_job);
+    pthread_cond_destroy(&team->more_work);
     pthread_mutex_destroy(&team->mutex);
     free(team->workers);
     free(team);
@@ -130,15 +152,15 @@ onebit_team *onebit_team_new(int32_t threads) {
         free(workers);
         return NULL;
     }
-    pthread_cond_init(&team->another_job, NULL); /* never fails where threads exist at all */
+    pthread_cond_init(&team->more_work, NULL); /* never fails where threads exist at all */
     team->workers = workers;
-    for (team->members = 1; team->members < (size_t)threads; team->members++) {
-        Worker *worker = &workers[team->members - 1];
-        *worker = (Worker){.team = team, .member = team->members};
-        if (pthread_create(&worker->thread, NULL, work, worker)) {
-            onebit_team_free(team); /* joins those that there are */
-            return NULL;
-        }
+    team->members = (size_t)threads;
+    for (size_t i = 0; i + 1 < team->members; i++) {
+        workers[i] = (Worker){.team = team, .member = i + 1};
+        if (!pthread_create(&workers[i].thread, NULL, help, &workers[i])) continue;
+        team->members = i + 1; /* those that there are; nothing was shared yet */
+        onebit_team_free(team);
+        return NULL;
     }
     return team;
 }

@@ -44,8 +44,6 @@ static double by_columns(const Bconv2d *conv, Window window, int32_t kernels, do
            of_copy(conv->out_width) * pixel_nibbles * (double)copies_avx2(conv);
 }
 
-enum { MOST_COPIES = 8, MOST_STRIDE = 4 }; /* the image in columns is so many times as large */
-
 bool shares_avx2(const Bconv2d *conv, Classes *classes) {
     const Runs runs = runs_of(conv);
     const double apart_nibbles = (double)(runs.count * runs.nibbles);
@@ -56,8 +54,7 @@ bool shares_avx2(const Bconv2d *conv, Classes *classes) {
     const int32_t J = classes->projections, kernels = conv->outputs / J;
     const double pairs = by_pairs(shared, kernels, J * of_projection(classes, BY_PAIRS));
     const double columns = by_columns(conv, shared, kernels, J * of_projection(classes, BY_COLUMNS));
-    const bool can_be_columns = conv->window.kernel[1] <= MOST_COPIES && conv->window.stride[0] <= MOST_STRIDE;
-    classes->way = can_be_columns && columns < pairs ? BY_COLUMNS : BY_PAIRS;
+    classes->way = can_be_columns_avx2(conv) && columns < pairs ? BY_COLUMNS : BY_PAIRS;
     return (classes->way == BY_COLUMNS ? columns : pairs) < by_pairs(apart, conv->outputs, 0);
 }
 
