@@ -85,7 +85,7 @@ def limits_of(engine: Engine, layers: list[Layer], why_isa: str, machine: Machin
         made.append(Limit("AVX-512, which this CPU has: there are no kernels for it; other programs may use it"))
     if machine.cores > 1:
         made.append(
-            Limit(f"{machine.cores} cores: a call uses one; call a net from several threads to use the others")
+            Limit(f"{machine.cores} cores: a call uses one, unless onebit.load(path, threads=N) asks for more")
         )
     return made
 
