@@ -26,7 +26,8 @@ class Case(NamedTuple):
 
     batch     images that it gets at once
     threads   of a call, whoever runs it
-    export    options of `onebit.export`
+    export    options of `onebit.export`; scales of 8-bit inputs are taken from the images of the case
+    rows      who runs it
     """
 
     title: str
@@ -79,10 +80,8 @@ TABLES: dict[str, list[Case]] = {
     "conv": [_layer(width) for width in (64, 128, 256, 512)],
     "resnet18": [_resnet18(bits=1)],
     "wrn22": [_wrn22(16), _wrn22(16, batch=64)],
-    "wrn22-64": [
-        _wrn22(64),
-        _wrn22(16, num_projections=4),
-    ],  # tensors of one width, kernels of a quarter of the bits
+    # Tensors of one width; with J = 4, kernels of a quarter of the bits.
+    "wrn22-64": [_wrn22(64), _wrn22(16, num_projections=4)],
     "w1a8": [_resnet18(bits=8, export={"activation_bits": 8}, rows=EIGHT_BITS)],
     "w1a32": [_resnet18(bits=32)],
     "threads": [_resnet18(bits=1, threads=2), _resnet18(bits=1, threads=2, batch=8)],
@@ -97,7 +96,7 @@ def make_files(case: Case, folder: Path) -> Files:
     files = Files(folder / "net.onebit", folder / "twin.onebit", folder / "images.npy")
     options = dict(case.export)
     if options.get("activation_bits") == 8:
-        options["calibration"] = [torch.from_numpy(images)]
+        options.setdefault("calibration", [torch.from_numpy(images)])
     onebit.export(net, files.same, torch.zeros(1, *case.input_shape), description=case.title, **options)
     write_model(float_twin(read_model(files.same)), files.twin)
     np.save(files.images, images)
