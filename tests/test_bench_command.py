@@ -15,8 +15,9 @@ import torch
 import onebit
 from engines import HERE
 from onebit import machine
-from onebit.benching import contestants, measuring
+from onebit.benching import contestants, measuring, scaling
 from onebit.benching.layers import layers_of, limits_of
+from onebit.benching.scaling import doubling
 from onebit.engine import Engine
 from onebit.machine import Machine, this_machine
 from onebit.modelfile import write_model
@@ -124,15 +125,68 @@ def test_tables_for_people(tmp_path, capsys, monkeypatch):
     assert "OpenVINO" not in out
 
 
+def test_threads(tmp_path, capsys, monkeypatch):
+    """Rows of onebit alone, each beside one thread, for every batch; none where one thread is all there is."""
+    monkeypatch.setattr("onebit.native.cores", lambda: 8)
+    monkeypatch.setattr("onebit.machine.cores", lambda: 3)  # what is taken without --threads
+    path = saved(tmp_path, small_model())
+    words = ("--against", "none", "--batch", "1", "--batch", "5")
+    for asked, numbers in ((["--threads", "4,2, 4"], [1, 2, 4]), ([], [1, 2, 3])):
+        found = as_json(capsys, path, *words, *asked)
+        assert found["threads"] == 1  # of what is compared with others
+        assert [table["batch"] for table in found["scaling"]] == [1, 5]
+        for table in found["scaling"]:
+            assert [row["threads"] for row in table["rows"]] == numbers
+            assert table["rows"][0]["times_one_thread"] == 1
+            for row in table["rows"]:
+                assert 0 < row["ms_p10"] <= row["ms"]
+                assert row["images_per_second"] == pytest.approx(1e3 * table["batch"] / row["ms"])
+    out = bench(capsys, path, *words, "--threads", "2")
+    assert "onebit with several threads" in out
+    assert "onebit.load(path, threads=N) runs a net so" in out
+    assert as_json(capsys, path, *words, "--threads", "1")["scaling"] == []
+    monkeypatch.setattr("onebit.machine.cores", lambda: 1)
+    assert as_json(capsys, path, *words)["scaling"] == []
+    assert "onebit with several threads" not in bench(capsys, path, *words)
+
+
+def test_times_of_threads_are_what_was_measured(tmp_path, capsys, monkeypatch):
+    """By a clock of ours: a median of ratios within rounds, in which a slow moment of both is none of either."""
+    turns = []
+
+    def burst(run, x, seconds, most):
+        run(x)
+        turns.append(run.threads)
+        slow = 10 if len(turns) <= 2 else 1
+        return [slow * 0.008 / run.threads]
+
+    monkeypatch.setattr("onebit.native.cores", lambda: 8)
+    monkeypatch.setattr(scaling, "burst", burst)
+    words = ("--against", "none", "--batch", "16", "--threads", "2,8", "--rounds", "3")
+    (table,) = as_json(capsys, saved(tmp_path, small_model()), *words)["scaling"]
+    assert turns == [1, 2, 8] * 3
+    assert [row["ms"] for row in table["rows"]] == pytest.approx([8, 4, 1])
+    assert [row["times_one_thread"] for row in table["rows"]] == pytest.approx([1, 2, 8])
+    assert [row["images_per_second"] for row in table["rows"]] == pytest.approx([2000, 4000, 16000])
+
+
+def test_threads_up_to_the_cores():
+    assert [doubling(most) for most in (1, 2, 3, 8, 12)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4, 8], [1, 2, 4, 8, 12]]
+
+
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_a_busy_machine_is_said(tmp_path, capsys, monkeypatch, is_busy):
     """Long calls suffer more from others' work than short ones: ratios of such a run are not to be trusted."""
     monkeypatch.setattr(measuring.time, "process_time", lambda: 0.0 if is_busy else 2 * time.perf_counter())
     path = saved(tmp_path, small_model())
-    (table,) = as_json(capsys, path, "--against", "none", "--batch", "1")["batches"]
-    assert table["had_core"] == (not is_busy)
-    out = bench(capsys, path, "--against", "none", "--batch", "1")
+    monkeypatch.setattr("onebit.native.cores", lambda: 2)
+    words = ("--against", "none", "--batch", "1", "--threads", "2")
+    found = as_json(capsys, path, *words)
+    assert found["batches"][0]["had_core"] == (not is_busy)
+    assert found["scaling"][0]["had_cores"] == (not is_busy)
+    out = bench(capsys, path, *words)
     assert ("the process had a core for 0 % of the time" in out) == is_busy
+    assert ("threads had their cores for 0 % of the time" in out) == is_busy
 
 
 def test_alone_and_as_asked(tmp_path, capsys):
@@ -219,6 +273,11 @@ MISTAKES = [
     (["net.onebit", "--against", ","], "--against needs names"),
     (["net.onebit", "--isa", "avx3"], "--isa avx3: there is no such kernel; did you mean avx2?"),
     (["net.onebit", "--isa", "mmx"], "use auto, avx512, avx2, neon or scalar"),
+    (["net.onebit", "--threads", "0"], "--threads 0: use a whole number from 1 on"),
+    (["net.onebit", "--threads", "1,100000"], "--threads 1,100000: this process may use"),
+    (["net.onebit", "--threads", "-2"], "--threads"),
+    (["net.onebit", "--threads", "two"], "--threads two: use whole numbers from 1 on, with commas between them"),
+    (["net.onebit", "--threads", "2,"], "--threads 2,: use whole numbers"),
     (["net.onebit", "--jsn"], "did you mean --json?"),
     ([], "FILE"),
 ]
@@ -248,6 +307,9 @@ def test_as_a_process(tmp_path):
     code, out, err = command("bench", path, *QUICK, "--against", "torch", "--batch", "2")
     assert (code, err) == (0, "")
     assert "2 images a call" in out
+    code, out, err = command("bench", path, *QUICK, "--against", "none", "--threads", "100000")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("onebit bench: --threads 100000: this process may use ")
     code, out, _ = command("bench", "--help")
     assert code == 0
     assert "onebit bench net.onebit" in out.split("examples:")[1]
@@ -371,6 +433,25 @@ def test_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "none")
     assert this_machine().cpu
     assert this_machine().instructions == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("200000 100000", 2),
+        ("250000 100000", 2),
+        ("50000 100000", 1),
+        ("900000 100000", 4),
+        ("max 100000", 4),
+        ("", 4),
+    ],
+)
+def test_a_container_may_have_fewer_cores_than_it_sees(tmp_path, monkeypatch, limit, expected):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(machine, "CPU_LIMIT", tmp_path / "cpu.max")
+    assert machine.cores() == 4
+    (tmp_path / "cpu.max").write_text(limit + "\n")
+    assert machine.cores() == expected
 
 
 def test_every_program_has_its_module():

@@ -8,6 +8,7 @@ import torch
 
 import onebit
 from data_files import cifar10_binary, image_folder
+from onebit.engine import Engine
 from onebit.errors import UserError
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
 from onebit.training.nets import read_weights
@@ -54,6 +55,27 @@ def test_a_file_alone_needs_to_know_its_data(run_folder, tmp_path, capsys):
     assert out.endswith(" of 449 test images\n")
 
 
+def test_threads(run_folder, capsys, monkeypatch):
+    """All cores, or as many as is said; of processes that torchrun starts here, each has its share."""
+    seen = []
+
+    class Watched(Engine):
+        def __init__(self, model, isa="auto", threads=1):
+            seen.append(threads)
+            super().__init__(model, isa, threads)
+
+    monkeypatch.setattr("onebit.loading.Engine", Watched)
+    for place in ("onebit.native", "onebit.commands"):
+        monkeypatch.setattr(f"{place}.cores", lambda: 6)
+    path = run_folder / "net.onebit"
+    found = [evaluated(capsys, path, *words) for words in ([], ["--threads", 1], ["--threads", 4])]
+    assert found[0] == found[1] == found[2]
+    for processes in (3, 4, 12):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert evaluated(capsys, path) == found[0]
+    assert seen == [6, 1, 4, 2, 1, 1]
+
+
 @pytest.mark.parametrize("bits", [32, 1])
 def test_photographs(bits, tmp_path, capsys):
     """Images of files: the loader's crop, the file's mean and deviation."""
@@ -92,6 +114,9 @@ def test_probabilities_are_no_logits(run_folder, tmp_path, capsys):
         (["SMALL", "--data", "digits"], "its net knows 3 classes, the data has 10"),
         (["BARE", "--data", "digits"], "does not say how its images are prepared"),
         (["NET", "--batch-size", "0"], "--batch-size 0: use at least 1"),
+        (["NET", "--threads", "0"], "--threads 0: use a whole number from 1 on"),
+        (["NET", "--threads", "100000"], "--threads 100000: this process may use"),
+        (["RUN", "--threads", "1"], "--threads 1: for a .onebit file; $OMP_NUM_THREADS are those of PyTorch"),
         (["RUN/config.toml"], "not a whole weights file"),
     ],
 )  # fmt: skip
@@ -101,7 +126,7 @@ def test_mistakes(words, said, run_folder, tmp_path, capsys):
     write_model(model, tmp_path / "small.onebit")
     write_model(Model(model.graph), tmp_path / "bare.onebit")
     names = {"NET": run_folder / "net.onebit", "SMALL": tmp_path / "small.onebit", "BARE": tmp_path / "bare.onebit"}
-    names |= {"DATA": tmp_path, "RUN/config.toml": run_folder / "config.toml"}
+    names |= {"DATA": tmp_path, "RUN": run_folder, "RUN/config.toml": run_folder / "config.toml"}
     code, out, err = call(capsys, "eval", *(str(names.get(word, word)) for word in words))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err

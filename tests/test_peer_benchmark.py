@@ -1,6 +1,9 @@
 """The comparison with other engines: its workers, its twins, its tables. The peers themselves need not be there."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,13 +11,14 @@ import torch
 from torch import nn
 
 import onebit
-from benchmarks.peers import environments, report
+from benchmarks.peers import environments, report, with_onebit, with_torch
 from benchmarks.peers.driving import Contestant, Setting
-from benchmarks.peers.environments import python_of
+from benchmarks.peers.environments import python_of, variables_of
 from benchmarks.peers.measuring import Effort, Result, middle, run_once
-from benchmarks.peers.nets import Case, make_files
-from benchmarks.peers.rows import BASELINE, JUDGE, OURS, ROWS, Row
-from benchmarks.peers.runner import CannotRunError
+from benchmarks.peers.nets import TABLES, Case, make_files
+from benchmarks.peers.rows import ALONE, BASELINE, JUDGE, OURS, ROWS, Row
+from benchmarks.peers.runner import CannotRunError, Job
+from onebit.machine import cores
 from onebit.modelfile import read_model
 from onebit.peers.agreement import compare
 from onebit.peers.torch_net import Interpreter
@@ -92,6 +96,82 @@ def test_instructions_can_be_limited(files, tmp_path, monkeypatch):
     monkeypatch.setitem(environments.LIMITS, "least", {"ONEBIT_ISA": "scalar"})
     run = run_once(files, 1, [OURS], Effort(rounds=1, seconds=0.0), Setting(tmp_path, isa="least"))
     assert run[OURS].way.startswith("native, scalar")
+
+
+@pytest.mark.skipif(cores() < 2, reason="needs two cores")
+def test_several_threads_beside_one(files, tmp_path):
+    case = CASE._replace(threads=2)
+    assert case.contestants == (*ROWS, ALONE)
+    assert CASE.contestants == ROWS
+    rows = [row for row in case.contestants if row in {BASELINE, JUDGE, OURS, ALONE}]
+    run = run_once(files, 4, rows, Effort(rounds=2, seconds=0.0), Setting(tmp_path, threads=2))
+    assert [result.failure for result in run.values()] == [""] * 4
+    assert run[OURS].agreement == run[ALONE].agreement
+    table = report.Table(case, [run])
+    assert report.title(table) == "tiny, batch 1, 2 threads"
+    assert report.as_json([table], {})["tables"][0]["threads"] == 2
+    lines = {line[0]: line for line in report.cells(table)}
+    assert lines["onebit, 1 thread"][6] == f"{run[OURS].times_faster(run[ALONE]):.2f}"
+
+
+def test_threads_are_those_of_the_table(files, monkeypatch):
+    monkeypatch.setattr("onebit.native.cores", lambda: 3)
+    job = Job(files.same, 1, np.load(files.images), files.same.parent, threads=3)
+    for make in with_onebit.packed(job).values():
+        assert make().run.threads == 3
+    before = torch.get_num_threads()
+    try:
+        with_torch.fp32(job)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert variables_of(None, threads=3)["OMP_NUM_THREADS"] == "3"
+    assert variables_of(None)["OMP_NUM_THREADS"] == "1"
+
+
+def test_threads_without_cores_are_a_reason(files, tmp_path):
+    count = cores() + 1
+    run = run_once(files, 1, [BASELINE, OURS], Effort(rounds=1, seconds=0.0), Setting(tmp_path, threads=count))
+    for result in run.values():
+        assert result.failure == f"{count} threads need {count} cores; there are {count - 1}"
+    for threads in (0, count):
+        words = [sys.executable, "-m", "benchmarks.peers", "--threads", str(threads)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ)
+        assert done.returncode == 2
+        assert f"--threads {threads}: use 1 to {count - 1}" in done.stderr
+
+
+def test_a_case_has_its_own_export(tmp_path):
+    """W1A8 of a net that was trained with float inputs: scales come from the images of the case."""
+
+    def make():
+        conv = onebit.ProjectionConv2d(3, 8, 3, padding=1)
+        return nn.Sequential(nn.BatchNorm2d(3), conv, nn.BatchNorm2d(8), nn.ReLU())
+
+    def codes(case, folder):
+        (tmp_path / folder).mkdir()
+        nodes = read_model(make_files(case, tmp_path / folder).same).graph.nodes
+        return [node.attributes["per_unit"] for node in nodes if node.op == "quantize"]
+
+    case = Case("tiny", make, (3, 8, 8), export={"activation_bits": 8})
+    (found,) = codes(case, "a")
+    net = read_model(tmp_path / "a" / "net.onebit")
+    first = Reference(type(net)(type(net.graph)(net.graph.input_shape, net.graph.nodes[:1])))
+    most = np.abs(first(np.load(tmp_path / "a" / "images.npy"))).max()
+    assert found == pytest.approx(127 / most, rel=1e-6)
+    assert codes(case._replace(export={}), "b") == []
+
+
+def test_tables_of_eight_bits_and_of_projections():
+    (case,) = TABLES["w1a8"]
+    assert [row.name for row in case.contestants] == [
+        "torch fp32", "torch fp32, +-1 in floats", "ONNX Runtime int8", "OpenVINO int8", "onebit",
+    ]  # fmt: skip
+    one, four = (case.make() for case in TABLES["wrn22-64"])
+    assert [module.out_features for module in (one.classifier, four.classifier)] == [10, 10]
+    assert one.classifier.in_features == four.classifier.in_features == 256
+    assert {case.threads for case in TABLES["threads"]} == {2}
+    assert [case.batch for case in TABLES["threads"]] == [1, 8]
 
 
 def test_a_worker_that_dies_says_so(tmp_path):

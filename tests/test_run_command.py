@@ -19,6 +19,7 @@ from onebit.classifying import classify, find_images
 from onebit.data.catalog import load_data
 from onebit.data.decoding import RESIZE, decode
 from onebit.data.digits import load_digit_pixels
+from onebit.engine import Engine
 from onebit.imagefiles import BadImageError, read_pixels, standardised
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
 from onebit.training.evaluation import Feed
@@ -82,6 +83,27 @@ def test_every_image_of_a_folder_gets_what_the_net_says(net, digits, capsys):
         assert [guess["class"] for guess in top] == [str(guess["index"]) for guess in top]
         np.testing.assert_allclose([g["probability"] for g in top], np.sort(shares)[::-1], rtol=1e-6)
         assert abs(sum(guess["probability"] for guess in top) - 1) < 1e-9
+
+
+def test_threads(net, digits, capsys, monkeypatch):
+    """All cores, or as many as is said; the same answers, in the same order."""
+    seen = []
+
+    class Watched(Engine):
+        def __call__(self, x):
+            seen.append((self.threads, len(x)))
+            return super().__call__(x)
+
+    monkeypatch.setattr("onebit.loading.Engine", Watched)
+    for place in ("onebit.native", "onebit.commands"):
+        monkeypatch.setattr(f"{place}.cores", lambda: 5)
+    words = ("run", str(net), str(digits), "--json", "--top", "10")
+    expected = call(capsys, *words, "--threads", "1")
+    assert expected[0] == 0
+    assert call(capsys, *words) == expected
+    assert call(capsys, *words, "--threads", "3") == expected
+    # As many images for each thread, if there are enough.
+    assert seen == [(1, 32), (1, 32), (1, 6), (5, 35), (5, 35), (3, 33), (3, 33), (3, 4)]
 
 
 def test_as_a_table(net, digits, capsys):
@@ -159,6 +181,9 @@ def test_a_bad_image_is_named_and_the_rest_goes_on(net, digits, tmp_path, capsys
         (["NET", "x*.png"], "x*.png: no file is named so"),
         (["NET", "DIGITS/00.png", "--top", "0"], "--top 0: use at least 1"),
         (["NET", "DIGITS/00.png", "--topp", "1"], "did you mean --top?"),
+        (["NET", "DIGITS/00.png", "--threads", "0"], "--threads 0: use a whole number from 1 on"),
+        (["NET", "DIGITS/00.png", "--threads", "100000"], "--threads 100000: this process may use"),
+        (["NET", "DIGITS/00.png", "--threads", "all"], "invalid int value: 'all'"),
         (["NET"], "IMAGE"),
         (["plain.onebit", "DIGITS/00.png"], "does not say how a picture becomes its input"),
         (["five.onebit", "DIGITS/00.png"], "the net takes images of 5 channels; image files have 1"),
@@ -343,6 +368,11 @@ def test_as_a_process(net, digits):
     code, out, err = command("run", str(net), str(digits / "00.png"))
     assert (code, err) == (0, "")
     assert out.count("%") == 3
+    assert command("run", str(net), str(digits / "00.png"), "--threads", "1") == (code, out, err)
+    code, out, err = command("run", str(net), str(digits / "00.png"), "--threads", "0")
+    assert (code, out, err) == (2, "", "onebit run: --threads 0: use a whole number from 1 on\n")
+    code, out, _ = command("run", "--help")
+    assert (code, "(default: all cores that this process may use)" in " ".join(out.split())) == (0, True)
 
 
 def test_any_size_of_image(tmp_path):

@@ -1,4 +1,4 @@
-"""onebit beside what one could take instead: the same model file, in turns, one thread each.
+"""onebit beside what one could take instead: the same model file, in turns, as many threads for each.
 
 `python -m benchmarks.peers --help`, from the root of the repository.
 """

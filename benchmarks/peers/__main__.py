@@ -1,8 +1,9 @@
-"""onebit beside PyTorch, ONNX Runtime, OpenVINO and Larq Compute Engine: one thread, one machine, in turns.
+"""onebit beside PyTorch, ONNX Runtime, OpenVINO and Larq Compute Engine: one machine, as many threads, in turns.
 
     python -m benchmarks.peers                                  # every table, five runs
     python -m benchmarks.peers --isa avx2                       # as on a CPU without AVX-512
     python -m benchmarks.peers --quick --tables conv            # a look
+    python -m benchmarks.peers --tables wrn22 --threads 4       # four threads each
     python -m benchmarks.peers --peers torch onebit --engine reference
 
 Each peer runs in an environment of its own, which is made at its first use. A peer that can't be had gets a row
@@ -19,12 +20,14 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from onebit.machine import cores
+
 from . import report
 from .driving import Setting
 from .environments import DEFAULT_FOLDER, LIMITS
 from .measuring import QUICK, Effort, run_once
 from .nets import TABLES, Case, make_files
-from .rows import PEERS, ROWS
+from .rows import PEERS
 
 
 def main() -> None:
@@ -39,6 +42,9 @@ def main() -> None:
         "--rounds", type=int, default=Effort().rounds, help="of each run: every row has a burst in each"
     )
     parser.add_argument("--quick", action="store_true", help="one run of few rounds")
+    parser.add_argument(
+        "--threads", type=int, help="of each row (default: 1; in the tables 'threads', 2)", metavar="N"
+    )
     parser.add_argument("--engine", help="of onebit, if not its own choice: reference, ...")
     parser.add_argument(
         "--isa",
@@ -50,11 +56,13 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the report")
     arguments = parser.parse_args()
+    if arguments.threads is not None and not 1 <= arguments.threads <= cores():
+        parser.error(f"--threads {arguments.threads}: use 1 to {cores()}, the cores that this process may use")
     now = datetime.now(UTC)
     effort = QUICK if arguments.quick else Effort(max(1, arguments.rounds))
     runs = 1 if arguments.quick else max(1, arguments.runs)
     tables = []
-    for case in (case for name in arguments.tables for case in TABLES[name]):
+    for case in _cases(arguments):
         tables.append(_measure(case, arguments, effort, runs))
         print(report.as_text(tables[-1]), end="\n\n", flush=True)
     print(report.legend())
@@ -66,7 +74,7 @@ def main() -> None:
         **report.machine(),
         "of these": f"{arguments.isa} at most for torch, OpenVINO and onebit" if arguments.isa else "all",
         "versions": report.versions(tables),
-        "effort": f"{runs} runs of {effort.rounds} rounds; {burst}; 1 thread",
+        "effort": f"{runs} runs of {effort.rounds} rounds; {burst}; 1 thread where a table says no other number",
     }
     arguments.results.mkdir(parents=True, exist_ok=True)
     file = arguments.results / f"peers-{now:%Y%m%d-%H%M%S}"
@@ -75,9 +83,16 @@ def main() -> None:
     print(f"\nwritten: {file}.md and .json")
 
 
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    cases = [case for name in arguments.tables for case in TABLES[name]]
+    if arguments.threads is None:
+        return cases
+    return [case._replace(threads=arguments.threads) for case in cases]
+
+
 def _measure(case: Case, arguments: argparse.Namespace, effort: Effort, runs: int) -> report.Table:
-    rows = [row for row in ROWS if row.peer in arguments.peers]
-    setting = Setting(arguments.environments, arguments.engine, arguments.isa)
+    rows = [row for row in case.contestants if row.peer in arguments.peers]
+    setting = Setting(arguments.environments, arguments.engine, arguments.isa, case.threads)
     with tempfile.TemporaryDirectory(prefix="onebit-peers-") as folder:
         files = make_files(case, Path(folder))
         made = [run_once(files, case.batch, rows, effort, setting) for _ in range(runs)]

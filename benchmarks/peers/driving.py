@@ -23,11 +23,13 @@ class Setting(NamedTuple):
     environments   folder of the peers' environments
     engine         of onebit, if not its own choice
     isa            the most that the CPU's instructions are used for, of `environments.LIMITS`; None: all of them
+    threads        of a call
     """
 
     environments: Path
     engine: str | None = None
     isa: str | None = None
+    threads: int = 1
 
 
 class Contestant:
@@ -36,6 +38,7 @@ class Contestant:
     def __init__(self, row: Row, setting: Setting, log: Path) -> None:
         python = python_of(row.environment, setting.environments)
         self.row, self.log = row, log
+        self.threads = row.threads or setting.threads
         with log.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603 our own words
                 [str(python), "-m", f"{__package__}.worker"],
@@ -44,7 +47,7 @@ class Contestant:
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
-                env=variables_of(row.environment, setting.isa),
+                env=variables_of(row.environment, setting.isa, self.threads),
             )
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def python_of(environment: str | None, folder: Path) -> Path:
     return python
 
 
-def variables_of(environment: str | None, isa: str | None = None) -> dict[str, str]:
-    """The environment variables of a worker: one thread, our code on its path, and instructions of `isa` at most.
+def variables_of(environment: str | None, isa: str | None = None, threads: int = 1) -> dict[str, str]:
+    """The environment variables of a worker: its threads, our code on its path, instructions of `isa` at most.
 
     The packages of onebit that read a file are pure Python; the peers' environments take them from the source.
     """
@@ -75,4 +75,5 @@ def variables_of(environment: str | None, isa: str | None = None) -> dict[str, s
     elif inherited := os.environ.get("PYTHONPATH"):
         path.append(inherited)
     limits = LIMITS[isa] if isa else {}
-    return {**os.environ, **dict.fromkeys(THREADS, "1"), **limits, "PYTHONPATH": os.pathsep.join(path)}
+    counts = dict.fromkeys(THREADS, str(threads))
+    return {**os.environ, **counts, **limits, "PYTHONPATH": os.pathsep.join(path)}

@@ -87,7 +87,7 @@ def run_once(files: Files, batch: int, rows: list[Row], effort: Effort, setting:
             _show(f"loading {row.name} ({row.net})")
             try:
                 contestant = stack.enter_context(Contestant(row, setting, folder / f"{rows.index(row)}.log"))
-                reply = contestant.ask("load", **request)
+                reply = contestant.ask("load", threads=contestant.threads, **request)
             except CannotRunError as error:
                 results[row].failure = str(error)
                 continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +16,32 @@ from onebit.modelfile import read_model, write_model
 from onebit.peers.agreement import draw_images
 from onebit.peers.twin import float_twin
 
+from .rows import ALONE, EIGHT_BITS, ROWS, Row
+
 LEAST_IMAGES = 8  # by which outputs are compared
 
 
 class Case(NamedTuple):
-    """A net, and how many images it gets at once."""
+    """A net, and who runs it how.
+
+    batch     images that it gets at once
+    threads   of a call, whoever runs it
+    export    options of `onebit.export`; scales of 8-bit inputs are taken from the images of the case
+    rows      who runs it
+    """
 
     title: str
     make: Callable[[], nn.Module]
     input_shape: tuple[int, int, int]
     batch: int = 1
+    threads: int = 1
+    export: Mapping[str, Any] = MappingProxyType({})
+    rows: tuple[Row, ...] = ROWS
+
+    @property
+    def contestants(self) -> tuple[Row, ...]:
+        """The rows; beside several threads, one is shown, too."""
+        return self.rows if self.threads == 1 else (*self.rows, ALONE)
 
 
 class Files(NamedTuple):
@@ -45,23 +62,30 @@ def layer(width: int, side: int) -> Case:
     return Case(f"3x3 conv W1A1, {width} channels, {side} x {side}", make, (width, side, side))
 
 
-def _resnet18(bits: int) -> Case:
-    return Case(
-        f"Resnet18 W1A{bits}, 224 x 224", lambda: onebit.models.resnet18(activation_bits=bits), (3, 224, 224)
-    )
+def _resnet18(bits: int, **options: Any) -> Case:
+    title, trained_bits = f"Resnet18 W1A{bits}, 224 x 224", 1 if bits == 1 else 32
+    return Case(title, lambda: onebit.models.resnet18(activation_bits=trained_bits), (3, 224, 224), **options)
 
 
-def _wrn22(batch: int) -> Case:
-    return Case(
-        "WRN-22 i = 16 W1A1, 32 x 32", lambda: onebit.models.wrn22(16, activation_bits=1), (3, 32, 32), batch
-    )
+def _wrn22(width: int, num_projections: int = 1, **options: Any) -> Case:
+    """width: of kernels, the paper's i; tensors are width * num_projections wide."""
+
+    def make() -> nn.Module:
+        return onebit.models.wrn22(width, num_projections=num_projections, activation_bits=1)
+
+    projections = f" J = {num_projections}" if num_projections > 1 else ""
+    return Case(f"WRN-22 i = {width}{projections} W1A1, 32 x 32", make, (3, 32, 32), **options)
 
 
 TABLES: dict[str, list[Case]] = {
     "conv": [layer(width, 56 * 64 // width) for width in (64, 128, 256, 512)],
     "resnet18": [_resnet18(bits=1)],
-    "wrn22": [_wrn22(batch=1), _wrn22(batch=64)],
+    "wrn22": [_wrn22(16), _wrn22(16, batch=64)],
+    # Tensors of one width; with J = 4, kernels of a quarter of the bits.
+    "wrn22-64": [_wrn22(64), _wrn22(16, num_projections=4)],
+    "w1a8": [_resnet18(bits=8, export={"activation_bits": 8}, rows=EIGHT_BITS)],
     "w1a32": [_resnet18(bits=32)],
+    "threads": [_resnet18(bits=1, threads=2), _resnet18(bits=1, threads=2, batch=8)],
 }
 
 
@@ -71,7 +95,10 @@ def make_files(case: Case, folder: Path) -> Files:
     images = draw_images(max(LEAST_IMAGES, case.batch), case.input_shape)
     net = settle(case.make(), torch.from_numpy(images[:LEAST_IMAGES]))
     files = Files(folder / "net.onebit", folder / "twin.onebit", folder / "images.npy")
-    onebit.export(net, files.same, torch.zeros(1, *case.input_shape), description=case.title)
+    options = dict(case.export)
+    if options.get("activation_bits") == 8:
+        options.setdefault("calibration", [torch.from_numpy(images)])
+    onebit.export(net, files.same, torch.zeros(1, *case.input_shape), description=case.title, **options)
     write_model(float_twin(read_model(files.same)), files.twin)
     np.save(files.images, images)
     return files

@@ -118,6 +118,8 @@ def _agreement(row: Row, result: Result) -> str:
 def title(table: Table) -> str:
     """Of a table: the net, the batch, and how far the ratio that counts went from run to run."""
     heading = f"{table.case.title}, batch {table.case.batch}"
+    if table.case.threads > 1:
+        heading += f", {table.case.threads} threads"
     pairs = [(run.get(OURS), run.get(BASELINE)) for run in table.runs]
     ratios = [ours.times_faster(base) for ours, base in pairs if ours and base and ours.bursts and base.bursts]
     if len(ratios) > 1:
@@ -165,7 +167,9 @@ def _table(table: Table) -> dict[str, Any]:
         for run in table.runs
     ]
     chosen = next(at for at, run in enumerate(table.runs) if run is reported)
-    return {"title": table.case.title, "batch": table.case.batch, "reported_run": chosen, "runs": runs}
+    case = table.case
+    described = {"title": case.title, "batch": case.batch, "threads": case.threads, "export": dict(case.export)}
+    return {**described, "reported_run": chosen, "runs": runs}
 
 
 def _figures(result: Result, run: Run) -> dict[str, Any]:

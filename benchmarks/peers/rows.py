@@ -12,6 +12,7 @@ class Row(NamedTuple):
     net           'same': the net of the file; 'twin': its float twin
     entry         module and function of this package that make it ready
     environment   where it runs: of `environments.PACKAGES`, or None for the interpreter that runs now
+    threads       of a call; 0: as many as the table is for
     """
 
     peer: str
@@ -19,6 +20,7 @@ class Row(NamedTuple):
     net: Literal["same", "twin"]
     entry: str
     environment: str | None = None
+    threads: int = 0
 
 
 # In order: the int8 model that ONNX Runtime's quantiser makes is also what OpenVINO reads.
@@ -41,3 +43,6 @@ BASELINE, JUDGE, OURS = (
     ROWS[1],
     ROWS[-1],
 )  # of ratios; of outputs of the same net; the row that this is for
+ALONE = OURS._replace(name="onebit, 1 thread", threads=1)  # in tables for several threads
+# For nets whose inputs are 8 bits: beside others in 8 bits, and what judges them.
+EIGHT_BITS = tuple(row for row in ROWS if row in {BASELINE, JUDGE, OURS} or row.entry.endswith(":int8"))

@@ -20,6 +20,7 @@ class Job(NamedTuple):
     images   (N, channels, height, width), N a multiple of batch; for calibration, too
     folder   for files that one worker leaves to others, or to the next run
     engine   of onebit: None for its own choice
+    threads  of a call
     """
 
     file: Path
@@ -27,3 +28,4 @@ class Job(NamedTuple):
     images: Floats
     folder: Path
     engine: str | None = None
+    threads: int = 1

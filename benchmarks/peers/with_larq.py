@@ -30,7 +30,7 @@ def bits(job: Job) -> Ways:
 
     def way(*, indirect: bool, xnnpack: bool) -> Callable[[], Runner]:
         def make() -> Runner:
-            net = interpreter(content, 1, False, indirect, xnnpack)  # threads, reference kernels, ...
+            net = interpreter(content, job.threads, False, indirect, xnnpack)  # False: no reference kernels
             return Runner(lambda x: net.predict([x]), _enter, _leave)
 
         return make

@@ -20,7 +20,7 @@ _CALIBRATION_IMAGES = 32
 
 def fp32(job: Job) -> Ways:
     """The net in 32-bit floats."""
-    return onnxruntime_net.ways(read_model(job.file), job.images[: job.batch])
+    return onnxruntime_net.ways(read_model(job.file), job.images[: job.batch], job.threads)
 
 
 def int8(job: Job) -> Ways:
@@ -34,7 +34,7 @@ def int8(job: Job) -> Ways:
             file = job.folder / INT8_FILES[name]
             if not file.exists():
                 _quantize(job, file, ["Conv", "Gemm"] if name == "convolutions only" else None)
-            return onnxruntime_net.session(file.read_bytes())
+            return onnxruntime_net.session(file.read_bytes(), job.threads)
 
         return make
 

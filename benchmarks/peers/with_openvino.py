@@ -23,7 +23,7 @@ _BELOW_ZERO = -np.finfo(np.float32).tiny  # the next float would be denormal, an
 
 def fp32(job: Job) -> Ways:
     """The net in 32-bit floats."""
-    return fp32_ways(read_model(job.file), job.images[: job.batch])
+    return fp32_ways(read_model(job.file), job.images[: job.batch], job.threads)
 
 
 def int8(job: Job) -> Ways:
@@ -34,7 +34,7 @@ def int8(job: Job) -> Ways:
     ways: Ways = {}
     for name, file in files.items():
         if file.exists():
-            ways |= in_both_layouts(f"{name}, ", partial(read, file.read_bytes()))
+            ways |= in_both_layouts(f"{name}, ", partial(read, file.read_bytes()), job.threads)
     return ways
 
 
@@ -43,7 +43,7 @@ def binary(job: Job) -> Ways:
     model = read_model(job.file)
     if not any(_is_binary(model, node) for node in model.graph.nodes):
         raise CannotRunError("has no convolution of floats with 1-bit kernels")
-    return in_both_layouts("", lambda: _with_binary_convolutions(model, job.batch))
+    return in_both_layouts("", lambda: _with_binary_convolutions(model, job.batch), job.threads)
 
 
 def _is_binary(model: Model, node: Node) -> bool:

@@ -10,4 +10,4 @@ from .runner import Job, Ways
 
 def fp32(job: Job) -> Ways:
     """The net in 32-bit floats."""
-    return torch_net.ways(read_model(job.file), job.images[: job.batch])
+    return torch_net.ways(read_model(job.file), job.images[: job.batch], job.threads)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from onebit.machine import cores
 from onebit.peers.runner import burst, fastest, in_short, outputs_of
 
 from .environments import DISTRIBUTIONS
@@ -35,10 +36,19 @@ class Worker:
         self.x: Any = None
 
     def load(
-        self, entry: str, file: str, batch: int, images: str, folder: str, outputs: str, engine: str | None
+        self,
+        entry: str,
+        file: str,
+        batch: int,
+        images: str,
+        folder: str,
+        outputs: str,
+        engine: str | None,
+        threads: int,
     ) -> dict[str, Any]:
         """Make a net ready in the fastest way that its peer has, and save its outputs."""
-        job = Job(Path(file), batch, np.load(images, allow_pickle=False), Path(folder), engine)
+        _stay_on(threads)
+        job = Job(Path(file), batch, np.load(images, allow_pickle=False), Path(folder), engine, threads)
         module, function = entry.split(":")
         ways: Ways = getattr(importlib.import_module(f"{__package__}.{module}"), function)(job)
         way, self.runner = fastest(ways, job.images[:batch])
@@ -51,6 +61,14 @@ class Worker:
         if self.runner is None:
             raise CannotRunError("no net is loaded")
         return {"seconds": burst(self.runner.run, self.x, seconds, most)}
+
+
+def _stay_on(count: int) -> None:
+    """Keep to some cores: all workers have the same ones, which are never idle for long then."""
+    if (there := cores()) < count:
+        raise CannotRunError(f"{count} threads need {count} cores; there are {there}")
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])
 
 
 def _versions() -> dict[str, str]:
@@ -67,8 +85,6 @@ def main() -> None:
     """Answer requests until there are no more."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print goes to the log, not among the replies
-    if hasattr(os, "sched_setaffinity"):  # all workers on one core, which is never idle for long then
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     worker = Worker()
     actions: dict[str, Callable[..., dict[str, Any]]] = {"load": worker.load, "time": worker.time}
     for line in sys.stdin:

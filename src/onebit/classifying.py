@@ -21,7 +21,7 @@ from onebit.paths import user_path
 from onebit.reference import OPERATIONS
 from onebit.runnable import Floats, Runnable, prepared
 
-BATCH = 32
+BATCH = 32  # images a call, about
 READERS = 4  # threads, at most: each may hold a large image
 STDIN = "-"
 
@@ -128,7 +128,8 @@ def classify(net: Runnable, images: Sequence[Found], top: int) -> Iterator[Outco
 
     While the net is at work on some images, threads read those that come next.
     """
-    parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
+    batch = net.threads * -(-BATCH // net.threads)  # so that each of the net's threads has as many
+    parts = [images[start : start + batch] for start in range(0, len(images), batch)]
     pool = ThreadPoolExecutor(max_workers=min(READERS, cores()))
     try:
         coming = [pool.submit(_read, net.model, found) for found in parts[0]] if parts else []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CPU_INFO = Path("/proc/cpuinfo")
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of computing, in how many
 # What of a CPU's instructions counts for convolutions.
 FLAGS = ("sse4", "ssse3", "avx", "fma", "f16c", "vnni", "amx", "popcnt", "bmi", "asimd", "neon", "sve", "dotprod")
 
@@ -41,5 +42,10 @@ def this_machine() -> Machine:
 
 
 def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Those that this process may use. A container that is limited to some still sees all of its machine."""
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        computing, of_time = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # there is no such file, or no limit: 'max 100000'
+        return seen
+    return max(1, min(seen, computing // of_time))

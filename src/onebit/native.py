@@ -41,14 +41,17 @@ def chosen_isa(isa: str) -> str:
     return wanted
 
 
-def checked_threads(threads: int) -> int:
-    """How many threads a net is to use; raises UserError for what is no such number on this machine."""
+def checked_threads(threads: int, source: str = "") -> int:
+    """How many threads a net is to use; raises UserError for what is no such number on this machine.
+
+    source   what was written, for the error: such as '--threads 0'
+    """
+    source = source or f"threads={threads!r}"
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UserError(f"threads={threads!r}: use a whole number from 1 on")
-    if threads > cores():
-        raise UserError(
-            f"threads={threads}: this process may use {cores()} cores; more threads would only be slower"
-        )
+        raise UserError(f"{source}: use a whole number from 1 on")
+    if threads > (most := cores()):
+        there = f"{most} core{'s' * (most > 1)}"
+        raise UserError(f"{source}: this process may use {there}; more threads would only be slower")
     return threads
 
 

@@ -21,6 +21,7 @@ class Runnable:
     """A model that an engine runs, batch after batch: `logits = net(images)`."""
 
     engine: ClassVar[str]
+    threads = 1  # that a call uses
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -85,7 +85,7 @@ def limits_of(engine: Engine, layers: list[Layer], why_isa: str, machine: Machin
         made.append(Limit(_why_no_avx512(why_isa)))
     if machine.cores > 1:
         made.append(
-            Limit(f"{machine.cores} cores: a call uses one; call a net from several threads to use the others")
+            Limit(f"{machine.cores} cores: a call uses one, unless onebit.load(path, threads=N) asks for more")
         )
     return made
 

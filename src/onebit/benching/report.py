@@ -11,6 +11,7 @@ import numpy as np
 from onebit.benching.contestants import PEERS, Row
 from onebit.benching.layers import Layer, Limit
 from onebit.benching.measuring import Effort, Table
+from onebit.benching.scaling import Scaling, Share
 from onebit.console import print_table
 from onebit.machine import Machine
 
@@ -33,6 +34,7 @@ class Report(NamedTuple):
     versions: dict[str, str]
     effort: Effort
     tables: list[Table]
+    scaling: list[Scaling]  # none, if one thread is all that was asked for
     layers: list[Layer]
     limits: list[Limit]
     missing: dict[str, list[str]]
@@ -50,6 +52,8 @@ class Report(NamedTuple):
         for table in self.tables:
             _show_table(table)
         _show_notes(self)
+        if self.scaling:
+            _show_scaling(self.scaling)
         _show_layers(self.layers, self.tables[0].batch)
         told = [limit for limit in self.limits if limit.share is None or limit.share >= LEAST_SHARE]
         if told:
@@ -79,6 +83,14 @@ class Report(NamedTuple):
                 }
                 for table in self.tables
             ],
+            "scaling": [
+                {
+                    "batch": scaling.batch,
+                    "had_cores": scaling.had_cores,
+                    "rows": [_share_figures(scaling, share) for share in scaling.shares],
+                }
+                for scaling in self.scaling
+            ],
             "layers": [layer._asdict() | {"gmacs_per_second": layer.gmacs_per_second} for layer in self.layers],
             "not_accelerated": [limit._asdict() for limit in self.limits],
             "not_installed": [
@@ -107,6 +119,18 @@ def _figures(table: Table, row: Row) -> dict[str, Any]:
     }
 
 
+def _share_figures(scaling: Scaling, share: Share) -> dict[str, Any]:
+    ms = scaling.milliseconds(share)
+    calls = [1e3 * taken for burst in share.bursts for taken in burst]
+    return {
+        "threads": share.threads,
+        "ms": ms,
+        "ms_p10": float(np.percentile(calls, 10)),
+        "images_per_second": 1e3 * scaling.batch / ms,
+        "times_one_thread": scaling.times_one_thread(share),
+    }
+
+
 def _say(line: str) -> None:
     print(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
 
@@ -122,8 +146,36 @@ def _cells(table: Table, row: Row) -> tuple[str, ...]:
         return (row.title, NETS[row.net], "not compared", "", "", "", "")
     ms, found = table.milliseconds(row), row.agreement
     agreement = (f"{100 * found.same_argmax:.4g} %", f"{found.difference:.0e}") if found else ("", "")
-    speed = f"{1e3 * table.batch / ms:,.0f}" if ms < 100 * table.batch else f"{1e3 * table.batch / ms:.2f}"
-    return (row.title, NETS[row.net], f"{ms:.3f}", speed, f"{table.times_onebit(row):.2f}", *agreement)
+    speed, times = _speed(table.batch, ms), f"{table.times_onebit(row):.2f}"
+    return (row.title, NETS[row.net], f"{ms:.3f}", speed, times, *agreement)
+
+
+def _speed(batch: int, ms: float) -> str:
+    """Images a second."""
+    return f"{1e3 * batch / ms:,.0f}" if ms < 100 * batch else f"{1e3 * batch / ms:.2f}"
+
+
+def _show_scaling(tables: list[Scaling]) -> None:
+    headings = ("images a call", "threads", "ms a call", "images/s", "times one thread")
+    rows = [
+        (
+            str(scaling.batch),
+            str(share.threads),
+            f"{(ms := scaling.milliseconds(share)):.3f}",
+            _speed(scaling.batch, ms),
+            f"{scaling.times_one_thread(share):.2f}",
+        )
+        for scaling in tables
+        for share in scaling.shares
+    ]
+    print_table("onebit with several threads, in turns", headings, rows, left=0, width=WIDTH)
+    _say("times one thread: how many times as fast. onebit.load(path, threads=N) runs a net so.")
+    had_cores = min(scaling.had_cores for scaling in tables)
+    if had_cores < ALONE:
+        _say(
+            f"others used this machine: threads had their cores for {100 * had_cores:.0f} % of the time. Alone they"
+            " gain more: measure again on an idle machine."
+        )
 
 
 def _show_notes(report: Report) -> None:

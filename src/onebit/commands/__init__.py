@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from onebit.console import complain, quietly
 from onebit.errors import NotFiniteError, UserError, WorkError
+from onebit.machine import cores
 from onebit.version import __version__
 
 COMMANDS = (
@@ -176,6 +177,21 @@ def make_parser(*commands: str) -> argparse.ArgumentParser:
             if not any("--quiet" in action.option_strings for action in actions_of(subparser)):
                 subparser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
     return parser
+
+
+def add_threads(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option --threads of commands that run a net to get a result, not to time it."""
+    help_ = f"{what}; results are the same with any number (default: all cores that this process may use)"
+    parser.add_argument("--threads", type=int, metavar="N", help=help_)
+
+
+def threads_of(arguments: argparse.Namespace) -> int:
+    """As many as --threads says; without it all cores, of which processes of torchrun have a share each."""
+    if arguments.threads is None:
+        return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    from onebit.native import checked_threads
+
+    return checked_threads(arguments.threads, f"--threads {arguments.threads}")
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

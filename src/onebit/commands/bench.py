@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   onebit bench net.onebit --against none       onebit alone
   onebit bench net.onebit --against torch --batch 64   batches of 64 images, beside PyTorch
   onebit bench net.onebit --isa scalar         with the kernels in plain C
+  onebit bench net.onebit --threads 2,8        onebit with one, two and eight threads; --threads 1: with one alone
   onebit bench net.onebit --json               for a program to read
 """
 AGAINST = ("torch", "onnxruntime", "openvino")
@@ -49,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="onebit's kernels (default: auto, the fastest)",
     )
     parser.add_argument(
+        "--threads",
+        metavar="N[,N...]",
+        help="numbers of threads with which onebit is timed, too, beside itself with one; other programs have one"
+        " (default: 2, 4, ... and all cores that this process may use)",
+    )
+    parser.add_argument(
         "--rounds", type=int, default=10, metavar="N", help="turns that every program has (default: 10)"
     )
     parser.add_argument(
@@ -61,9 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, and print what was found."""
     names = _names(arguments.against)
     _check(arguments)
+    threads = _threads(arguments.threads)
     if not arguments.json:
         import rich  # noqa: F401 so that its lack is said before the work, not after
-    report = _measured(arguments, names)
+    report = _measured(arguments, names, threads)
     if arguments.json:
         print(json.dumps(report.as_json()))  # noqa: T201
     else:
@@ -101,12 +109,29 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UserError(f"--isa {arguments.isa}: there is no such kernel; {hint}")
 
 
-def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
+def _threads(numbers: str | None) -> list[int]:
+    """How many, rising; one is always among them."""
+    from onebit.benching.scaling import doubling
+    from onebit.machine import cores
+    from onebit.native import checked_threads
+
+    if numbers is None:
+        return doubling(cores())
+    source = f"--threads {numbers}"
+    words = [word.strip() for word in numbers.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise UserError(f"{source}: use whole numbers from 1 on, with commas between them")
+    return sorted({1, *(checked_threads(int(word), source) for word in words)})
+
+
+def _measured(arguments: argparse.Namespace, names: list[str], threads: list[int]) -> Report:
     from onebit.benching.contestants import PEERS, Nets, versions
     from onebit.benching.layers import layers_of, limits_of
     from onebit.benching.measuring import Effort, measure, turns
     from onebit.benching.report import Report
+    from onebit.benching.scaling import measure_scaling
     from onebit.console import Progress
+    from onebit.engine import Engine
     from onebit.loading import load
     from onebit.machine import this_machine
     from onebit.native import why_isa
@@ -121,9 +146,16 @@ def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
     missing = {name: lacks for name in names if (lacks := PEERS[name].missing())}
     there = [name for name in names if name not in missing]
     nets, effort = Nets(engine, float_twin(model) if there else model), Effort(arguments.rounds, arguments.seconds)
-    with Progress("timing", turns(there, batches, effort)) as progress:
+    teams = [engine, *(Engine(model, arguments.isa, count) for count in threads[1:])] if threads[1:] else []
+    total = turns(there, batches, effort) + len(teams) * effort.rounds * len(batches)
+    with Progress("timing", total) as progress:
         measured = [measure(nets, there, batch, effort, progress.advance) for batch in batches]
-    tables, step_seconds = [table for table, _ in measured], measured[0][1]
+        tables, step_seconds = [table for table, _ in measured], measured[0][1]
+        scaling = [
+            measure_scaling(teams, table.rows[0].way, table.batch, effort, progress.advance)
+            for table in tables
+            if teams
+        ]
     layers = layers_of(engine, step_seconds)
     return Report(
         file=arguments.file,
@@ -135,6 +167,7 @@ def _measured(arguments: argparse.Namespace, names: list[str]) -> Report:
         versions=versions(there),
         effort=effort,
         tables=tables,
+        scaling=scaling,
         layers=layers,
         limits=limits_of(engine, layers, why, machine),
         missing=missing,

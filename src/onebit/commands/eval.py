@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onebit.commands import add_threads, threads_of
 from onebit.console import Progress
 from onebit.errors import UserError
 from onebit.paths import user_path
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that decode images")
     parser.add_argument("--on-bad-image", choices=("error", "skip"), default="error", help="(default: error)")
     parser.add_argument("--device", default="auto", help="auto: the GPU if there is one, else the CPU")
+    add_threads(parser, "threads that run a .onebit file")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -100,6 +102,8 @@ def _trained(arguments: argparse.Namespace) -> Subject:
     from onebit.training.nets import build_trained, read_weights
 
     weights = read_weights(arguments.net, arguments.which)
+    if arguments.threads is not None:
+        raise UserError(f"--threads {arguments.threads}: for a .onebit file; $OMP_NUM_THREADS are those of PyTorch")
     spec = weights.spec
     return Subject(
         spec.summary(), spec.data, spec.image_shape, spec.num_classes, spec.class_names, spec.mean, spec.deviation,
@@ -111,7 +115,7 @@ def _packed(arguments: argparse.Namespace) -> Subject:
     """A .onebit file, run by the native engine."""
     from onebit.loading import load
 
-    engine = load(arguments.net)
+    engine = load(arguments.net, threads=threads_of(arguments))
     model = engine.model
     if arguments.which != "last" or arguments.device not in {"auto", "cpu"}:
         given = f"--which {arguments.which}" if arguments.which != "last" else f"--device {arguments.device}"

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from onebit.commands import add_threads, threads_of
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files (PNG, JPEG, WebP, ...), folders, patterns; -: an image, or names of files, from stdin",
     )
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes to show (default: 3)")
+    add_threads(parser, "threads that run the net")
     parser.add_argument("--json", action="store_true", help="print a JSON object a line, one for each image")
 
 
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.top < 1:
         raise UserError(f"--top {arguments.top}: use at least 1")
-    net = load(arguments.file)
+    net = load(arguments.file, threads=threads_of(arguments))
     preprocessing_of(net.model)  # or there is nothing to do at all
     piped = b""
     if STDIN in arguments.images:

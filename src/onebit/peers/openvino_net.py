@@ -16,17 +16,16 @@ from onebit.peers.runner import Runner, Ways
 from onebit.runnable import Floats
 
 _SETTINGS = {
-    "INFERENCE_NUM_THREADS": 1,
     "NUM_STREAMS": 1,
     "PERFORMANCE_HINT": "LATENCY",
     "INFERENCE_PRECISION_HINT": "f32",
 }
 
 
-def ways(model: Model, images: Floats) -> Ways:
+def ways(model: Model, images: Floats, threads: int = 1) -> Ways:
     """The net, for batches such as this one."""
     content = onnx_model(model, len(images)).SerializeToString()
-    return in_both_layouts("", lambda: read(content))
+    return in_both_layouts("", lambda: read(content), threads)
 
 
 @cache
@@ -44,22 +43,22 @@ def read(content: bytes) -> ov.Model:
     return _core().read_model(content)
 
 
-def in_both_layouts(name: str, model: Callable[[], ov.Model]) -> Ways:
-    """Compiled for images of either layout, on one thread."""
+def in_both_layouts(name: str, model: Callable[[], ov.Model], threads: int = 1) -> Ways:
+    """Compiled for images of either layout."""
     return {
-        f"{name}channels first": lambda: _compiled(model()),
-        f"{name}channels last": lambda: _channels_last(model()),
+        f"{name}channels first": lambda: _compiled(model(), threads),
+        f"{name}channels last": lambda: _channels_last(model(), threads),
     }
 
 
-def _channels_last(model: ov.Model) -> Runner:
+def _channels_last(model: ov.Model, threads: int) -> Runner:
     """The net for images that lie pixel by pixel: OpenVINO changes layouts where it is best for it."""
     layouts = PrePostProcessor(model)
     makes_images = len(model.output().shape) == 4
     for end in (layouts.input(), *([layouts.output()] if makes_images else [])):
         end.tensor().set_layout(ov.Layout("NHWC"))
         end.model().set_layout(ov.Layout("NCHW"))
-    run = _compiled(layouts.build()).run
+    run = _compiled(layouts.build(), threads).run
     return Runner(
         run,
         lambda images: np.ascontiguousarray(images.transpose(0, 2, 3, 1)),
@@ -67,8 +66,9 @@ def _channels_last(model: ov.Model) -> Runner:
     )
 
 
-def _compiled(model: ov.Model) -> Runner:
-    request = _core().compile_model(model, "CPU", _SETTINGS).create_infer_request()
+def _compiled(model: ov.Model, threads: int) -> Runner:
+    settings = _SETTINGS | {"INFERENCE_NUM_THREADS": threads}
+    request = _core().compile_model(model, "CPU", settings).create_infer_request()
 
     def run(x: Floats) -> Any:
         return request.infer([x], share_inputs=True, share_outputs=True)

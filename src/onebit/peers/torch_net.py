@@ -38,9 +38,9 @@ class Interpreter(nn.Module):
         return x
 
 
-def ways(model: Model, images: Floats) -> Ways:
-    """The net in 32-bit floats, for batches such as this one; on one thread from here on."""
-    torch.set_num_threads(1)
+def ways(model: Model, images: Floats, threads: int = 1) -> Ways:
+    """The net in 32-bit floats, for batches such as this one; all of PyTorch has so many threads from here on."""
+    torch.set_num_threads(threads)
 
     def eager() -> Runner:
         return Runner(_without_gradients(Interpreter(model)), _enter, Tensor.numpy)
