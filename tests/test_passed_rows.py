@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import HERE, assert_close, each_isa
+from engines import HERE, assert_close, assert_same, each_isa
 from onebit import fusing
 from onebit.compiling import PASSED, largest_pair, place_values
 from onebit.engine import Engine, operations_of
@@ -88,6 +88,26 @@ def test_dilated_windows_at_the_lower_border(isa):
         pool(net, kernel_size=[3, 1], dilation=[2, 1], stride=[3, 1], padding=[1, 0], ceil_mode=True)
         model = net.model()
         assert_close(model, batch_for(model), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("weights", ["signs", "bytes", "large bytes"])
+def test_rows_of_levels(isa, weights):
+    """W1A8, weights of 8 bits, and weights whose sums are too large for the kernels: the same whole numbers."""
+    net = Chain(5, 23, 19).add("quantize", per_unit=40.0, low=-100, high=127)
+    if weights == "signs":
+        net.bconv(5, 24, padding=[1, 1, 1, 1])
+    else:
+        most = 64 if weights == "bytes" else 127
+        tensors = {"weight": net.rng.integers(-most, most + 1, (24, 5, 3, 3)).astype(np.int8)}
+        net.add("conv2d", tensors=tensors, padding=[1, 1, 1, 1])
+    net.add("affine", tensors={"scale": np.full(1, 0.25, np.float32)})
+    model = pool(net).model()
+    engine, x = Engine(model, isa), batch_for(model, 2)
+    assert engine.info()["steps"][-1]["operations"][-1] == "max_pool2d"
+    assert len(engine.info()["steps"]) == 2  # quantize, and all the rest
+    assert_same(model, x, isa)
+    np.testing.assert_array_equal(Engine(model, isa, threads=3)(x[:1]), engine(x[:1]))
 
 
 def test_which_rows_are_passed():
