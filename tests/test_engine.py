@@ -319,7 +319,7 @@ def test_bits_do_not_depend_on_the_kernels(isa):
 
 
 @each_isa
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(4))
 def test_every_operation(isa, which):
     model = wire_models()[which]
     for seed in range(3):

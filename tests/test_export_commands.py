@@ -111,6 +111,28 @@ def test_eight_bits(run_folder, tmp_path, capsys):
     assert by_norms.attributes["per_unit"] != first.attributes["per_unit"]
 
 
+def test_other_layers_in_eight_bits(run_folder, tmp_path, capsys):
+    """By training images, and by norms and preprocessing; nothing of the run itself is written over."""
+    path = tmp_path / "small.onebit"
+    words = ["export", str(run_folder), "-o", str(path), "--int8-layers"]
+    scales = []
+    for images in ("70", "0"):
+        code, out, _ = call(capsys, *words, "--calibrate", images, "--json")
+        assert code == 0
+        assert 0 < json.loads(out)["difference"] < 0.3
+        model = read_model(path)
+        kinds = {model.values[node.inputs[0]].kind for node in model.graph.nodes if node.op in {"conv2d", "linear"}}
+        assert kinds == {"levels"}
+        assert model.description.endswith("W1A32, other layers in 8 bits, digits")
+        scales.append([node.attributes["per_unit"] for node in model.graph.nodes if node.op == "quantize"])
+    assert scales[0] != scales[1]
+    code, out, _ = call(capsys, "inspect", str(path))
+    assert "multiply-adds an image: W8A8 3,488, W1A32 156,672\n" in out
+    code, _, err = call(capsys, "export", str(run_folder), "-o", str(path), "--calibrate", "5")
+    assert code == 2
+    assert "--calibrate 5: a number of images, with --activation-bits 8 or --int8-layers" in err
+
+
 @pytest.mark.parametrize("bits", [32, 1])
 def test_the_file_sees_what_the_net_sees_on_real_images(bits, tmp_path, capsys):
     """On every test image of the digits: the class is the same for 99.5 % of them (of 1-bit inputs), or for all."""

@@ -121,7 +121,7 @@ def test_winograd_is_named_where_it_may_run(isa):
 
 
 @each_isa
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(4))
 def test_every_step_says_it(isa, which):
     info = Engine(wire_models()[which], isa).info()
     assert all(step["kernel"] and step["isa"] in {isa, "scalar"} for step in info["steps"])

@@ -38,8 +38,8 @@ class Chain:
 
 
 def wire_models():
-    """Three of them."""
-    return [_bits(), _floats(), _levels()]
+    """Four of them."""
+    return [_bits(), _floats(), _levels(), _whole_weights()]
 
 
 def _bits():
@@ -83,3 +83,17 @@ def _levels():
     net.add("quantize", per_unit=12.5, low=-127, high=127).bconv(3, 2)
     net.add("affine", tensors={"scale": net.floats(1)})
     return net.add("conv2d", tensors={"weight": net.floats(2, 2, 1, 1).astype(np.float16)}).model()
+
+
+def _whole_weights():
+    net = Chain(3, 4, 5)
+
+    def whole(*shape):
+        return {"weight": net.rng.integers(-64, 65, shape).astype(np.int8)}
+
+    net.add("quantize", per_unit=20.0, low=-100, high=150).add("pad", padding=[1, 0, 2, 1], mode="zeros")
+    net.add("conv2d", tensors=whole(4, 3, 2, 3), padding=[1, 1, 0, 0], stride=[2, 1])
+    net.add("max_pool2d", kernel_size=[2, 2], stride=[2, 2])
+    net.add("affine", tensors={"scale": net.floats(4) / 1024, "shift": net.floats(4)}).add("reshape", shape=[12])
+    net.add("quantize", per_unit=30.0, low=0, high=255).add("linear", tensors=whole(3, 12))
+    return net.add("affine", tensors={"scale": net.floats(1)}).model()

@@ -85,7 +85,7 @@ INLINE vector load(const void *from) { return _mm256_loadu_si256((const vector *
    high bytes of vector i are L<i> and H<i>:
        ymm8, ymm9     rows of a table
        ymm10, ymm11   nibbles of kernels
-       ymm12, ymm13   what was looked up */
+       ymm12          what was looked up */
 /* clang-format off */
 #define SPREAD_ROW(t, at, row) "vbroadcasti128 " at "(%[" #t "]), %%" #row "\n"
 #define LOOK(row, places, sum) "vpshufb %%" #places ", %%" #row ", %[" #sum "]\n"

@@ -88,8 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
             calibration=images and _shown(images, progress),
             float_bits=arguments.float_bits,
         )
-    random = torch.randn(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
-    agreement = _agreement(net, file, images[0] if images else random, "training" if images else "random")
+    random = torch.rand(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
+    mean, deviation = (torch.tensor(of).reshape(-1, 1, 1) for of in (spec.mean, spec.deviation))
+    pixels = (random - mean) / deviation  # no others: levels of the input cover what pixels become
+    agreement = _agreement(net, file, images[0] if images else pixels, "training" if images else "random")
     if arguments.json:
         print(json.dumps(summary.as_json() | {"file": str(file)} | agreement))  # noqa: T201
         return 0
