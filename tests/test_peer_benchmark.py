@@ -16,7 +16,7 @@ from benchmarks.peers.driving import Contestant, Setting
 from benchmarks.peers.environments import python_of, variables_of
 from benchmarks.peers.measuring import Effort, Result, middle, run_once
 from benchmarks.peers.nets import TABLES, Case, make_files
-from benchmarks.peers.rows import ALONE, BASELINE, JUDGE, OURS, ROWS, Row
+from benchmarks.peers.rows import ALONE, BASELINE, JUDGE, OURS, ROWS, ROWS_OF_NETS, Row
 from benchmarks.peers.runner import CannotRunError, Job
 from onebit.machine import cores
 from onebit.modelfile import read_model
@@ -160,13 +160,19 @@ def test_a_case_has_its_own_export(tmp_path):
     most = np.abs(first(np.load(tmp_path / "a" / "images.npy"))).max()
     assert found == pytest.approx(127 / most, rel=1e-6)
     assert codes(case._replace(export={}), "b") == []
+    assert not (tmp_path / "b" / "int8.onebit").exists()
+    assert codes(case._replace(rows=ROWS_OF_NETS), "c") == [found]
+    whole = [node for node in read_model(tmp_path / "c" / "int8.onebit").graph.nodes if node.op == "quantize"]
+    assert len(whole) > 1
 
 
 def test_tables_of_eight_bits_and_of_projections():
     (case,) = TABLES["w1a8"]
     assert [row.name for row in case.contestants] == [
         "torch fp32", "torch fp32, +-1 in floats", "ONNX Runtime int8", "OpenVINO int8", "onebit",
+        "onebit, other layers in 8 bits",
     ]  # fmt: skip
+    assert all(row.net != "int8" for case in TABLES["conv"] for row in case.contestants)
     one, four = (case.make() for case in TABLES["wrn22-64"])
     assert [module.out_features for module in (one.classifier, four.classifier)] == [10, 10]
     assert one.classifier.in_features == four.classifier.in_features == 256

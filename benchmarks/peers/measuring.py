@@ -77,7 +77,7 @@ def run_once(files: Files, batch: int, rows: list[Row], effort: Effort, setting:
             saved = folder / f"{rows.index(row)}.npy"
             request = {
                 "entry": row.entry,
-                "file": str(files.same if row.net == "same" else files.twin),
+                "file": str(getattr(files, row.net)),
                 "batch": batch,
                 "images": str(files.images),
                 "folder": str(folder),
@@ -110,7 +110,7 @@ def run_once(files: Files, batch: int, rows: list[Row], effort: Effort, setting:
 
 def _judge(results: Run, outputs: dict[Row, Floats]) -> None:
     for row, found in outputs.items():
-        judge = JUDGE if row.net == "same" else BASELINE
+        judge = BASELINE if row.net == "twin" else JUDGE
         if judge in outputs and row != judge:
             try:
                 results[row].agreement = compare(found, outputs[judge])

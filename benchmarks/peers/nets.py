@@ -16,7 +16,7 @@ from onebit.modelfile import read_model, write_model
 from onebit.peers.agreement import draw_images
 from onebit.peers.twin import float_twin
 
-from .rows import ALONE, EIGHT_BITS, ROWS, Row
+from .rows import ALONE, EIGHT_BITS, ROWS, ROWS_OF_NETS, Row
 
 LEAST_IMAGES = 8  # by which outputs are compared
 
@@ -45,10 +45,11 @@ class Case(NamedTuple):
 
 
 class Files(NamedTuple):
-    """What the workers of a case get: the net, its float twin, images."""
+    """What the workers of a case get: the net, its float twin, the net with 8-bit layers (if asked for), images."""
 
     same: Path
     twin: Path
+    int8: Path
     images: Path
 
 
@@ -64,6 +65,7 @@ def layer(width: int, side: int) -> Case:
 
 def _resnet18(bits: int, **options: Any) -> Case:
     title, trained_bits = f"Resnet18 W1A{bits}, 224 x 224", 1 if bits == 1 else 32
+    options.setdefault("rows", ROWS_OF_NETS)
     return Case(title, lambda: onebit.models.resnet18(activation_bits=trained_bits), (3, 224, 224), **options)
 
 
@@ -74,7 +76,7 @@ def _wrn22(width: int, num_projections: int = 1, **options: Any) -> Case:
         return onebit.models.wrn22(width, num_projections=num_projections, activation_bits=1)
 
     projections = f" J = {num_projections}" if num_projections > 1 else ""
-    return Case(f"WRN-22 i = {width}{projections} W1A1, 32 x 32", make, (3, 32, 32), **options)
+    return Case(f"WRN-22 i = {width}{projections} W1A1, 32 x 32", make, (3, 32, 32), rows=ROWS_OF_NETS, **options)
 
 
 TABLES: dict[str, list[Case]] = {
@@ -94,11 +96,15 @@ def make_files(case: Case, folder: Path) -> Files:
     torch.manual_seed(0)
     images = draw_images(max(LEAST_IMAGES, case.batch), case.input_shape)
     net = settle(case.make(), torch.from_numpy(images[:LEAST_IMAGES]))
-    files = Files(folder / "net.onebit", folder / "twin.onebit", folder / "images.npy")
-    options = dict(case.export)
+    names = ("net.onebit", "twin.onebit", "int8.onebit", "images.npy")
+    files = Files(*(folder / name for name in names))
+    example, calibration = torch.zeros(1, *case.input_shape), [torch.from_numpy(images)]
+    options = {"description": case.title, **case.export}
     if options.get("activation_bits") == 8:
-        options.setdefault("calibration", [torch.from_numpy(images)])
-    onebit.export(net, files.same, torch.zeros(1, *case.input_shape), description=case.title, **options)
+        options.setdefault("calibration", calibration)
+    onebit.export(net, files.same, example, **options)
+    if any(row.net == "int8" for row in case.rows):
+        onebit.export(net, files.int8, example, **{"calibration": calibration} | options, int8_layers=True)
     write_model(float_twin(read_model(files.same)), files.twin)
     np.save(files.images, images)
     return files

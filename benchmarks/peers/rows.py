@@ -9,7 +9,7 @@ class Row(NamedTuple):
     """A contestant.
 
     peer          by which `--peers` chooses it
-    net           'same': the net of the file; 'twin': its float twin
+    net           'same': the net of the file; 'twin': its float twin; 'int8': the same, its other layers in 8 bits
     entry         module and function of this package that make it ready
     environment   where it runs: of `environments.PACKAGES`, or None for the interpreter that runs now
     threads       of a call; 0: as many as the table is for
@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
     peer: str
     name: str
-    net: Literal["same", "twin"]
+    net: Literal["same", "twin", "int8"]
     entry: str
     environment: str | None = None
     threads: int = 0
@@ -44,5 +44,11 @@ BASELINE, JUDGE, OURS = (
     ROWS[-1],
 )  # of ratios; of outputs of the same net; the row that this is for
 ALONE = OURS._replace(name="onebit, 1 thread", threads=1)  # in tables for several threads
+# Nets have layers that are not 1-bit: `onebit.export(int8_layers=True)`.
+ROWS_OF_NETS = (*ROWS, Row("onebit", "onebit, other layers in 8 bits", "int8", "with_onebit:packed"))
 # For nets whose inputs are 8 bits: beside others in 8 bits, and what judges them.
-EIGHT_BITS = tuple(row for row in ROWS if row in {BASELINE, JUDGE, OURS} or row.entry.endswith(":int8"))
+EIGHT_BITS = tuple(
+    row
+    for row in ROWS_OF_NETS
+    if row in {BASELINE, JUDGE, OURS} or row.entry.endswith(":int8") or row.net == "int8"
+)
