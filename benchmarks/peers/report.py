@@ -29,7 +29,8 @@ WORDS = 3  # columns of words; the others are of figures
 LEGEND = {
     "net": "'same' is the net of the file, its bits as floats where a peer has no 1-bit convolution. 'twin' is the"
     " same net with float kernels and inputs, norms folded, no signs: what one would run without onebit. int8 rows"
-    " of peers quantise the twin. 'int8' is the same net, its layers that are not 1-bit with weights and inputs of 8 bits.",
+    " of peers quantise the twin. 'int8' is the same net, with weights and inputs of 8 bits in layers that are not"
+    " 1-bit.",
     "way": "a peer that has several ways to run a net gets the fastest of them",
     "ms": "of one call, floats to floats, in memory, with the channels first or last, as the peer prefers it (ONNX"
     " Runtime takes them first, torch and Larq last, OpenVINO and onebit whichever is faster)",
