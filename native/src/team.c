@@ -36,7 +36,7 @@ struct onebit_team {
     atomic_size_t parts;
     _Atomic uint64_t ticket; /* serial number << PART_BITS | part */
     atomic_size_t done;      /* parts */
-    atomic_size_t sleepers;  /* changed under the mutex */
+    atomic_size_t sleepers;  /* that nobody has woken; changed under the mutex */
     atomic_bool ends;
     pthread_mutex_t mutex;
     pthread_cond_t more_work;
@@ -77,10 +77,12 @@ static bool do_some(onebit_team *team, size_t member) {
     return true;
 }
 
-/* Either a worker sees the ticket before it sleeps, or it is seen to sleep: both are sequentially consistent. */
+/* Either a worker sees the ticket before it sleeps, or it is seen to sleep: both are sequentially consistent. Those that are
+   woken no longer count: until they are awake, some phases go by, which need not wake them again. */
 static void wake(onebit_team *team) {
     if (!atomic_load(&team->sleepers)) return;
     pthread_mutex_lock(&team->mutex);
+    atomic_store(&team->sleepers, 0);
     pthread_cond_broadcast(&team->more_work);
     pthread_mutex_unlock(&team->mutex);
 }
@@ -117,8 +119,11 @@ static void wait_for_work(onebit_team *team) {
         look_again(looks);
     }
     pthread_mutex_lock(&team->mutex);
-    atomic_fetch_add(&team->sleepers, 1);
-    while (!has_work(team)) pthread_cond_wait(&team->more_work, &team->mutex);
+    for (;;) {
+        atomic_fetch_add(&team->sleepers, 1);
+        if (has_work(team)) break;
+        pthread_cond_wait(&team->more_work, &team->mutex);
+    }
     atomic_fetch_sub(&team->sleepers, 1);
     pthread_mutex_unlock(&team->mutex);
 }
