@@ -106,12 +106,17 @@ INLINE void finish_channels(const Output *o, const Pixels *p, size_t first_row, 
     }
 }
 
-/* What is left of the last word of bits is 0: the block with the last channels sees to it, and to no byte of others. */
+/* What is left of the last word of bits is 0: the block with the last channels sees to it, and to no byte of others. There are
+   at most 7 such bytes; a call of memset for each pixel would take longer than the rest of it. */
 static void clear_what_is_left(const Output *output, const Pixels *pixels) {
     if (pixels->first_channel + pixels->channels < output->channels) return;
-    const size_t all = words_of(output->channels) * 8, used = ((size_t)output->channels + 7) / 8;
-    uint8_t *left = pixels->bits + pixels->first * all + used;
-    for (size_t row = 0; row < pixels->count; row++, left += all) memset(left, 0, all - used);
+    const size_t all = words_of(output->channels) * 8, used = ((size_t)output->channels + 7) / 8, left = all - used;
+    uint8_t *byte = pixels->bits + pixels->first * all + used;
+    for (size_t row = 0; row < pixels->count; row++, byte += all) {
+        if (left & 4) memset(byte, 0, 4);
+        if (left & 2) memset(byte + (left & 4), 0, 2);
+        if (left & 1) byte[left - 1] = 0;
+    }
 }
 
 INLINE void finish(const Output *output, const Pixels *pixels, Source source, unsigned parts) {

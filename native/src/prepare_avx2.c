@@ -154,18 +154,23 @@ static void put_row_nibbles(const Image *image, const Runs *runs, int32_t y, siz
             _mm_storeu_si128((__m128i *)(nibbles + x * n + 16 * i), nibbles_of(*word++));
 }
 
-/* A word's places are written at once: at the end of a row, some of the next row's. So the last ones of a row are written
-   apart, since another thread may have made the next row already. */
+/* 16 places at a time; the last ones again with those before them, since behind the row is another, perhaps of another thread. */
 static void put_row(const Image *image, const Runs *runs, int32_t y, uint8_t *nibbles, uint16_t *places) {
+    enum { AT_A_TIME = 16 };
     const Bconv2d *conv = image->conv;
     const size_t row = row_places(conv, runs), stride = (size_t)conv->window.stride[1] * runs->pixel_nibbles;
     put_row_nibbles(image, runs, y, (size_t)(conv->padded.width + conv->window.stride[1]), nibbles);
-    for (size_t i = 0; i < row; i += 16) {
-        uint16_t last[16];
-        const bool is_last = row - i < 16;
+    if (row < AT_A_TIME) {
+        uint16_t made[AT_A_TIME];
+        put_pairs(_mm_loadu_si128((const __m128i *)nibbles), _mm_loadu_si128((const __m128i *)(nibbles + stride)),
+                  made);
+        memcpy(places, made, row * sizeof *places);
+        return;
+    }
+    for (size_t i = 0;; i = i + 2 * AT_A_TIME <= row ? i + AT_A_TIME : row - AT_A_TIME) {
         put_pairs(_mm_loadu_si128((const __m128i *)(nibbles + i)),
-                  _mm_loadu_si128((const __m128i *)(nibbles + i + stride)), is_last ? last : places + i);
-        if (is_last) memcpy(places + i, last, (row - i) * sizeof *places);
+                  _mm_loadu_si128((const __m128i *)(nibbles + i + stride)), places + i);
+        if (i == row - AT_A_TIME) break;
     }
 }
 
