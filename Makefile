@@ -26,7 +26,8 @@ test-slow: $(READY)  ## the slow tests
 SANITIZED := build/sanitized
 test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	cmake -S . -B $(SANITIZED)/threads -DONEBIT_SANITIZE=thread -DONEBIT_BINDING=OFF
-	cmake --build $(SANITIZED)/threads --parallel 2 --target agreement
+	cmake --build $(SANITIZED)/threads --parallel 2 --target agreement teams
+	$(SANITIZED)/threads/teams 500
 	$(SANITIZED)/threads/agreement 1 300
 	cmake -S . -B $(SANITIZED) -DONEBIT_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build $(SANITIZED) --parallel 2 --target _native agreement guard_pages guard_levels

@@ -70,15 +70,14 @@ public:
     // A team that is this run's alone, or none.
     class Borrowed {
     public:
-        explicit Borrowed(int32_t threads) : teams_(of_process()) {
-            if (threads < 2 || !teams_.at_work_.try_lock()) return;
-            is_held_ = true;
-            auto &team = teams_.teams_[threads];
+        explicit Borrowed(int32_t threads) {
+            if (threads < 2) return;
+            Teams &teams = of_process();
+            lock_ = std::unique_lock<std::mutex>(teams.at_work_, std::try_to_lock);
+            if (!lock_) return;
+            auto &team = teams.teams_[threads];
             if (!team) team = onebit_team_new(threads);
             team_ = team;
-        }
-        ~Borrowed() {
-            if (is_held_) teams_.at_work_.unlock();
         }
         Borrowed(const Borrowed &) = delete;
         Borrowed &operator=(const Borrowed &) = delete;
@@ -86,8 +85,7 @@ public:
         onebit_team *get() const { return team_; }
 
     private:
-        Teams &teams_;
-        bool is_held_ = false;
+        std::unique_lock<std::mutex> lock_;
         onebit_team *team_ = nullptr;
     };
 
@@ -188,6 +186,8 @@ private:
     std::optional<Array<uint8_t>> at_most_;
 };
 
+constexpr int32_t MAX_THREADS = 1024;
+
 class Net {
 public:
     explicit Net(const std::string &isa) : net_(onebit_net_new(isa.c_str()), onebit_net_free) {
@@ -251,12 +251,12 @@ public:
     void reshape(int32_t input, int32_t output) { check(onebit_add_reshape(net_.get(), input, output)); }
 
     void finish(int32_t output, int32_t threads) {
-        if (threads < 1) throw std::invalid_argument("a net needs a thread");
+        if (threads < 1 || threads > MAX_THREADS) throw std::invalid_argument("a net has 1 to 1024 threads");
         check(onebit_net_finish(net_.get(), output));
         output_ = static_cast<size_t>(output);
         threads_ = threads;
         is_finished_ = true;
-        free_.push_back(new_workspace());  // so that a first run allocates nothing
+        free_.push_back(new_workspace(threads));  // so that a first run allocates nothing
     }
 
     void run(nb::handle images, bool is_nhwc, nb::handle outputs, nb::handle step_seconds) {
@@ -279,7 +279,7 @@ public:
         image += apart * sizes_[0];
         output += apart * sizes_[output_];
         if (apart == batch) return;
-        const Borrowed workspace(*this);
+        const Borrowed workspace(*this, threads_);
         Look look;
         for (size_t i = apart; i < batch; i++, image += sizes_[0], output += sizes_[output_]) {
             if (onebit_run(net_.get(), team.get(), workspace.get(), image, 1, layout, output,
@@ -302,9 +302,9 @@ private:
         if (status == ONEBIT_NO_MEMORY) throw std::bad_alloc();
         if (status != ONEBIT_OK) throw std::invalid_argument(onebit_error(net_.get()));
     }
-    Workspace new_workspace() {
+    Workspace new_workspace(int32_t threads) {
         void *memory = nullptr;
-        if (posix_memalign(&memory, 64, workspace_bytes(threads_))) throw std::bad_alloc();
+        if (posix_memalign(&memory, 64, workspace_bytes(threads))) throw std::bad_alloc();
         return Workspace(memory);
     }
 
@@ -314,7 +314,7 @@ private:
         std::vector<std::unique_ptr<Borrowed>> borrowed;
         std::vector<void *> workspaces;
         for (size_t i = 0; i < members; i++) {
-            borrowed.push_back(std::make_unique<Borrowed>(*this));
+            borrowed.push_back(std::make_unique<Borrowed>(*this, 1));
             workspaces.push_back(borrowed.back()->get());
         }
         Look look;
@@ -330,22 +330,23 @@ private:
         }
     }
 
-    // A workspace that no other run uses now: there are as many as runs that ever went on at one time.
+    // A workspace for so many threads (all of the net's, or one) that no other run uses now: there are as many as runs that
+    // ever went on at one time.
     class Borrowed {
     public:
-        explicit Borrowed(Net &net) : net_(net) {
+        Borrowed(Net &net, int32_t threads) : net_(net), free_(threads == net.threads_ ? net.free_ : net.free_of_one_) {
             std::unique_lock<std::mutex> lock(net_.mutex_);
-            if (!net_.free_.empty()) {
-                workspace_ = std::move(net_.free_.back());
-                net_.free_.pop_back();
+            if (!free_.empty()) {
+                workspace_ = std::move(free_.back());
+                free_.pop_back();
                 return;
             }
             lock.unlock();
-            workspace_ = net_.new_workspace();
+            workspace_ = net_.new_workspace(threads);
         }
         ~Borrowed() {
             const std::lock_guard<std::mutex> lock(net_.mutex_);
-            net_.free_.push_back(std::move(workspace_));
+            free_.push_back(std::move(workspace_));
         }
         Borrowed(const Borrowed &) = delete;
         Borrowed &operator=(const Borrowed &) = delete;
@@ -354,6 +355,7 @@ private:
 
     private:
         Net &net_;
+        std::vector<Workspace> &free_;
         Workspace workspace_;
     };
 
@@ -363,7 +365,8 @@ private:
     int32_t threads_ = 1;
     bool is_finished_ = false;
     std::mutex mutex_;
-    std::vector<Workspace> free_;
+    std::vector<Workspace> free_,
+        free_of_one_;  // for all threads of the net; for one, as images side by side have them
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ needs_arm = pytest.mark.skipif(
 
 def build(source, folder, *options):
     configure = ["cmake", "-S", source, "-B", folder, "-DONEBIT_BINDING=OFF", *options]
-    make = ["cmake", "--build", folder, "--parallel", "2", "--target", "agreement", "guard_pages"]
+    make = ["cmake", "--build", folder, "--parallel", "2", "--target", "agreement", "guard_pages", "teams"]
     for command in (configure, make):
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -46,6 +46,8 @@ def test_tables_of_this_machine_and_one_that_is_wrong(tmp_path):
     assert lines[0] == "seed 1"
     assert sorted(lines[1:-1]) == sorted(others)
     assert (code, lines[-1]) == (0, f"{len(others) * 776} passed, 0 failed")
+    code, lines = said_by(tmp_path / "build/teams", "3000")
+    assert (code, lines) == (0, ["4500 passed, 0 failed"])
     code, lines = said_by(tmp_path / "build/guard_pages", "1", "200")
     assert (code, lines[-1]) == (0, "200 passed, 0 failed")
 
@@ -68,5 +70,7 @@ def test_neon_under_an_emulator(tmp_path):
     build(ROOT, tmp_path, *ARM)
     emulator = (EMULATOR, "-L", ARM_ROOT)
     assert said_by(*emulator, tmp_path / "agreement", "1", "350") == (0, ["seed 1", "neon", "426 passed, 0 failed"])
+    code, lines = said_by(*emulator, tmp_path / "teams", "100")
+    assert (code, lines) == (0, ["150 passed, 0 failed"])
     code, lines = said_by(*emulator, tmp_path / "guard_pages", "1", "200")
     assert (code, lines[-1]) == (0, "200 passed, 0 failed")

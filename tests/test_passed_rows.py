@@ -19,6 +19,10 @@ from wire_models import Chain
 @pytest.fixture(autouse=True)
 def _small_ones_too(monkeypatch):
     monkeypatch.setattr(fusing, "LARGE", 0)
+    # Also windows that overlap more than is worth it: the C side must be right for all.
+    monkeypatch.setattr(
+        fusing, "_moves_on", lambda node: node.op in fusing.WINDOW_POOLS and node.attributes["stride"][0] > 1
+    )
     monkeypatch.setattr("onebit.native.cores", lambda: 64)
 
 
@@ -59,7 +63,7 @@ def test_rows_are_what_the_pool_needs(isa, data):
     options |= {"padding": [side // 2 for side in kernel], "ceil_mode": draw(st.booleans())}
     op = draw(st.sampled_from(("max_pool2d", "avg_pool2d")))
     if op == "max_pool2d" and kernel[0] > 1 and rows > 2 * kernel[0]:
-        options["dilation"] = [draw(st.integers(1, 2)), 1]
+        options["dilation"] = [draw(st.integers(1, (rows + 2 * options["padding"][0] - 1) // kernel[0])), 1]
     pool(net, op, **options).add("affine", tensors={"scale": np.full(1, 0.5, np.float32)})
     model = net.model()
     engine, x = Engine(model, isa), batch_for(model, 2)
@@ -81,6 +85,17 @@ def test_images_that_are_not_tame(isa):
 
 
 @each_isa
+@pytest.mark.parametrize(("dilation", "stride"), [(3, 2), (4, 2), (5, 2), (5, 3), (7, 2)])
+def test_dilated_windows_at_the_upper_border(isa, dilation, stride):
+    """The first window of a band begins further down than the one after it."""
+    for rows in (40, 63):
+        net = conv(Chain(3, rows, 6), 32, padding=[1, 1, 1, 1])
+        pool(net, kernel_size=[3, 1], dilation=[dilation, 1], stride=[stride, 1], padding=[1, 0])
+        model = net.model()
+        assert_close(model, batch_for(model), isa)
+
+
+@each_isa
 def test_dilated_windows_at_the_lower_border(isa):
     """The last window of a band reaches less far down than the one before it."""
     for rows in range(5, 30):
@@ -96,7 +111,7 @@ def test_rows_of_levels(isa, weights):
     """W1A8, weights of 8 bits, and weights whose sums are too large for the kernels: the same whole numbers."""
     net = Chain(5, 23, 19).add("quantize", per_unit=40.0, low=-100, high=127)
     if weights == "signs":
-        net.bconv(5, 24, padding=[1, 1, 1, 1])
+        net.bconv(5, 40, padding=[1, 1, 1, 1])  # from 32 on they are looked up
     else:
         most = 64 if weights == "bytes" else 127
         tensors = {"weight": net.rng.integers(-most, most + 1, (24, 5, 3, 3)).astype(np.int8)}
@@ -130,6 +145,8 @@ def test_which_rows_are_passed():
 
 def test_what_is_small_stays_whole(monkeypatch):
     monkeypatch.undo()
+    overlapping = pool(conv(Chain(3, 200, 200)), kernel_size=[7, 7], padding=[3, 3])
+    assert steps_of(overlapping) == [["conv2d"], ["max_pool2d"]]  # rows would be made three times
     assert steps_of(pool(conv(Chain(3, 9, 9)))) == [["conv2d"], ["max_pool2d"]]
     assert steps_of(pool(conv(Chain(3, 200, 200)))) == [["conv2d", "max_pool2d"]]
 

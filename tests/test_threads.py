@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,9 @@ def layers():
         ),
         "groups": sums_of(Chain(12, 9, 9).add("sign").bconv(4, 15, groups=3, **conv)),
         "levels": sums_of(Chain(6, 20, 20).add("quantize", per_unit=9.0, low=-127, high=127).bconv(6, 20, **conv)),
+        "levels that are looked up": sums_of(
+            Chain(6, 20, 20).add("quantize", per_unit=9.0, low=-127, high=127).bconv(6, 70, **conv)
+        ),
         "Winograd": float_conv(Chain(16, 40, 40), 16, 48),
         "floats": float_conv(Chain(9, 11, 11), 9, 50, stride=[2, 2]),
         "floats in groups": float_conv(Chain(12, 11, 11), 12, 36, groups=2),
@@ -77,7 +81,7 @@ def test_every_kind_of_step(isa, name):
 
 
 @each_isa
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(len(wire_models())))
 def test_every_operation(isa, which):
     model = wire_models()[which]
     assert_same_bits(model, batch_for(model, 5), isa)
@@ -101,7 +105,7 @@ def test_one_image_of_a_batch_may_go_another_way(isa):
     assert_same_bits(model, x, isa)
 
 
-def test_layouts_and_times():
+def test_layouts_and_times(monkeypatch):
     model = layers()["an image as output"].model()
     engine, x = Engine(model, threads=3), batch_for(model, 4)
     by_pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -110,7 +114,33 @@ def test_layouts_and_times():
     assert len(seconds) == len(engine.info()["steps"])
     assert all(second > 0 for second in seconds)
     assert engine.info()["threads"] == 3
+    monkeypatch.setattr("onebit.engine.cores", lambda: 64)
     assert pickle.loads(pickle.dumps(engine)).threads == 3
+
+
+def test_workers_follow_the_callers_way_with_small_floats():
+    """What sets the smallest floats to 0 in the thread that calls must hold in all of them."""
+    net = Chain(8, 40, 40).add("affine", tensors={"scale": np.full(1, 1e-20, np.float32)})
+    model = net.add("affine", tensors={"scale": np.full(1, 1e-20, np.float32)}).add("abs").model()
+    x = batch_for(model, 1)
+    one, two = Engine(model), Engine(model, threads=2)
+    before = one(x)
+    np.testing.assert_array_equal(two(x), before)
+    assert before.max() > 0
+    assert torch.set_flush_denormal(True)
+    try:
+        for _ in range(20):
+            np.testing.assert_array_equal(two(x), one(x))
+        assert one(x).max() == 0
+    finally:
+        torch.set_flush_denormal(False)
+    np.testing.assert_array_equal(two(x), before)
+
+
+def test_a_copy_where_there_are_fewer_cores(monkeypatch):
+    sent = pickle.dumps(Engine(wire_models()[0], threads=6))
+    monkeypatch.setattr("onebit.engine.cores", lambda: 2)
+    assert pickle.loads(sent).threads == 2
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_whole_net(wrn22, threads, isa):
     assert errors_in_the_engine(wrn22, threads, isa) == []
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(len(wire_models())))
 def test_every_operation(tmp_path, which, isa):
     write_model(wire_models()[which], tmp_path / "net.onebit")
     assert errors_in_the_engine(tmp_path / "net.onebit", 1, isa) == []

@@ -100,11 +100,12 @@ static void run_pool(const Step *step, const Run *run, size_t first, size_t end)
     pool_rows(it, run, numbers(run, it->input), 0, first, end, (float *)run->own);
 }
 
-/* The rows of the image that windows in rows from `first` to before `end` reach to. (Of dilated windows at the lower border,
-   the last need not be the one with the lowest tap inside.) */
+/* The rows of the image that windows in rows from `first` to before `end` reach to. (Of dilated windows at a border, it need
+   not be the first one that has the highest tap inside, nor the last one that has the lowest.) */
 static Span rows_under(const PoolStep *it, size_t first, size_t end, int32_t height) {
-    const int32_t below = tap_at(&it->window, 0, (int32_t)end - 1, it->window.kernel[0] - 1) + 1;
-    return (Span){.first = span_of(it, 0, (int32_t)first, height).first, .end = below < height ? below : height};
+    const int32_t above = tap_at(&it->window, 0, (int32_t)first, 0),
+                  below = tap_at(&it->window, 0, (int32_t)end - 1, it->window.kernel[0] - 1) + 1;
+    return (Span){.first = above < 0 ? 0 : above, .end = below < height ? below : height};
 }
 
 /* Units: bands of rows of windows. Rows of the image that two bands cover are made twice. */

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -33,6 +34,7 @@ struct onebit_team {
     Work work;
     void *context;
     size_t units;
+    uint64_t float_mode;
     atomic_size_t parts;
     _Atomic uint64_t ticket; /* serial number << PART_BITS | part */
     atomic_size_t done;      /* parts */
@@ -55,6 +57,22 @@ static void look_again(size_t looks) {
 #endif
 }
 
+/* How floats are rounded, and whether the smallest become 0: workers follow the caller, or bits would depend on who does what. */
+#if defined(__x86_64__)
+static uint64_t float_mode(void) { return __builtin_ia32_stmxcsr(); }
+static void set_float_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
+#elif defined(__aarch64__)
+static uint64_t float_mode(void) {
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+static void set_float_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode)); }
+#else
+static uint64_t float_mode(void) { return 0; }
+static void set_float_mode(uint64_t mode) { (void)mode; }
+#endif
+
 size_t team_members(const onebit_team *team) { return team ? team->members : 1; }
 
 /* Claims some parts of what is shared, and does them; false if there are none left. */
@@ -62,7 +80,8 @@ static bool do_some(onebit_team *team, size_t member) {
     uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_acquire), next;
     size_t first, end;
     do {
-        const size_t parts = atomic_load_explicit(&team->parts, memory_order_relaxed);
+        /* Whoever sees the parts of the next ticket sees that this one is closed, too, and can't exchange it. */
+        const size_t parts = atomic_load_explicit(&team->parts, memory_order_acquire);
         first = (size_t)(ticket & PART_MASK);
         if (first >= parts) return false;
         /* Large claims first: few of them, and neighbours. Small ones last: nobody waits long for the last one. */
@@ -71,6 +90,7 @@ static bool do_some(onebit_team *team, size_t member) {
         next = (ticket & ~PART_MASK) | end;
     } while (!atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, next, memory_order_acq_rel,
                                                     memory_order_acquire));
+    if (member) set_float_mode(team->float_mode);
     const size_t parts = atomic_load_explicit(&team->parts, memory_order_relaxed);
     team->work(team->context, member, team->units * first / parts, team->units * end / parts);
     atomic_fetch_add_explicit(&team->done, end - first, memory_order_release);
@@ -96,9 +116,10 @@ void team_share(onebit_team *team, Work work, void *context, size_t units) {
     team->work = work;
     team->context = context;
     team->units = units;
+    team->float_mode = float_mode();
     const size_t parts = units < MOST_PARTS ? units : MOST_PARTS;
     atomic_store_explicit(&team->done, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->parts, parts, memory_order_relaxed);
+    atomic_store_explicit(&team->parts, parts, memory_order_release);
     atomic_store(&team->ticket, ((last >> PART_BITS) + 1) << PART_BITS);
     wake(team);
     while (do_some(team, 0)) continue;
@@ -160,12 +181,19 @@ onebit_team *onebit_team_new(int32_t threads) {
     pthread_cond_init(&team->more_work, NULL); /* never fails where threads exist at all */
     team->workers = workers;
     team->members = (size_t)threads;
-    for (size_t i = 0; i + 1 < team->members; i++) {
-        workers[i] = (Worker){.team = team, .member = i + 1};
-        if (!pthread_create(&workers[i].thread, NULL, help, &workers[i])) continue;
-        team->members = i + 1; /* those that there are; nothing was shared yet */
-        onebit_team_free(team);
-        return NULL;
+    atomic_init(&team->ticket, PART_MASK);
+    /* Signals are for the threads of the program. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    size_t made = 1;
+    for (; made < team->members; made++) {
+        workers[made - 1] = (Worker){.team = team, .member = made};
+        if (pthread_create(&workers[made - 1].thread, NULL, help, &workers[made - 1])) break;
     }
-    return team;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (made == team->members) return team;
+    team->members = made; /* those that there are; nothing was shared yet */
+    onebit_team_free(team);
+    return NULL;
 }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onebit.compiling import compile_net, largest_pair
 from onebit.fusing import Step
+from onebit.machine import cores
 from onebit.modelfile import Model
 from onebit.native import checked_threads, chosen_isa
 from onebit.runnable import Floats, Runnable, checked_input
@@ -47,7 +48,7 @@ class Engine(Runnable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that nets can be copied, and sent to other processes: the model goes, and is made ready anew."""
-        return type(self), (self.model, self._wanted_isa, self.threads)
+        return _restored, (self.model, self._wanted_isa, self.threads)
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
         images, shape = checked_input(x, self.model), self._output_shape
@@ -88,6 +89,11 @@ class Engine(Runnable):
             "workspace_bytes": self._net.workspace_bytes(self.threads),
             "largest_pair_bytes": largest_pair(self.model),
         }
+
+
+def _restored(model: Model, isa: str, threads: int) -> Engine:
+    """A copy, perhaps in a process that may use fewer cores."""
+    return Engine(model, isa, min(threads, cores()))
 
 
 def name_of(step: Step) -> str:

@@ -123,7 +123,7 @@ class _Fusing:
             and value.kind == "float"
             and step.node.attributes["groups"] == 1
             and 4 * math.prod(value.shape) > LARGE
-            and [reader.op in WINDOW_POOLS and reader.attributes["stride"][0] > 1 for reader in readers] == [True]
+            and [_moves_on(reader) for reader in readers] == [True]
             and readers[0].name not in self.taken
         )
 
@@ -225,6 +225,14 @@ class _Fusing:
         step.tail.high = node.attributes["high"]
         self.taken.add(node.name)
         step.taken.append(node)
+
+
+def _moves_on(node: Node) -> bool:
+    """Whether a pool's windows overlap little enough that rows under two bands of them may be made twice."""
+    if node.op not in WINDOW_POOLS:
+        return False
+    rows, stride = node.attributes["kernel_size"][0], node.attributes["stride"][0]
+    return bool(stride > 1 and node.attributes.get("dilation", [1])[0] * (rows - 1) + 1 <= 2 * stride)
 
 
 def needed(nodes: list[Node]) -> list[Node]:

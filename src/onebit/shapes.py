@@ -123,6 +123,8 @@ def linear(node: Node, inputs: list[Value]) -> Value:
     weight, shape = node.tensors["weight"], inputs[0].shape
     if len(shape) != 1 or weight.ndim != 2:
         raise GraphError(f"takes features, not a value of shape {list(shape)}")
+    if not len(weight):
+        raise GraphError("has a weight without rows")
     _wants("weight", weight, (len(weight), shape[0]))
     return _made_by_weight(node, inputs[0], (len(weight),))
 

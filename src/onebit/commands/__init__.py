@@ -185,10 +185,16 @@ def add_threads(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help=help_)
 
 
+def _processes_here() -> int:
+    """Of torchrun, on this machine; 1 without it."""
+    count = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return int(count) if count.isdecimal() and int(count) else 1
+
+
 def threads_of(arguments: argparse.Namespace) -> int:
     """As many as --threads says; without it all cores, of which processes of torchrun have a share each."""
     if arguments.threads is None:
-        return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return max(1, cores() // _processes_here())
     from onebit.native import checked_threads
 
     return checked_threads(arguments.threads, f"--threads {arguments.threads}")
