@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engines import assert_same, both, each_isa
 from onebit.engine import Engine
+from onebit.graph import GraphError
 from onebit.packing import pack_kernels, pack_signs
 from wire_models import Chain
 
@@ -236,3 +237,11 @@ def test_levels_take_a_byte(isa):
     ]  # fmt: skip
     floats = 4 * 64 * 56 * 56  # the input, and then room for two values of levels
     assert info["workspace_bytes"] < 2 * floats
+
+
+def test_a_weight_without_rows_is_refused():
+    """Of floats it was refused before; of levels it must not end in an error of NumPy's."""
+    net = Chain(4, 1, 1).add("adaptive_avg_pool2d", output_size=[1, 1]).add("reshape", shape=[4])
+    net.add("quantize", per_unit=1.0, low=0, high=255).add("linear", tensors={"weight": np.zeros((0, 4), np.int8)})
+    with pytest.raises(GraphError, match="without rows"):
+        net.model()
