@@ -202,6 +202,72 @@ static void means(Plan *plan) {
                                         layer.sizes, &output));
 }
 
+/* Where a convolution's numbers go: to a value, or row by row to a pool, which is then what the net makes. */
+static int32_t add_numbers(Plan *plan, const Layer *layer, bool is_passed) {
+    const Shape shape = {ONEBIT_FLOAT, layer->outputs, {layer->sizes[0], layer->sizes[1]}};
+    if (is_passed) return add_value_at(plan, shape, ONEBIT_PASSED, 0);
+    return add_value(plan, ONEBIT_FLOAT, layer->outputs, layer->sizes);
+}
+
+static void pool_what_is_passed(Plan *plan, int32_t passed) {
+    const Shape made = plan->values[passed];
+    onebit_window window = {{1, 1}, {2, 2}, {1, 1}, {0, 0, 0, 0}, 1};
+    int32_t sizes[2];
+    for (int axis = 0; axis < 2; axis++) {
+        window.kernel[axis] = between(1, made.sizes[axis] < 4 ? made.sizes[axis] : 4);
+        if (axis == 0 && window.kernel[0] > 1)
+            window.dilation[0] = between(1, (made.sizes[0] - 1) / (window.kernel[0] - 1));
+        window.padding[2 * axis] = window.padding[2 * axis + 1] = window.kernel[axis] / 2;
+    }
+    sizes_made(&window, made.sizes, sizes);
+    plan->output = add_value(plan, ONEBIT_FLOAT, made.channels, sizes);
+    const onebit_output output = plain_output(made.channels, plan->output);
+    must(plan, onebit_add_pool(plan->net, passed, &window, ONEBIT_MAX, sizes, &output));
+}
+
+/* Levels of floats, and a convolution of them: with signs, or with weights of 8 bits, small or large. */
+static void convolution_of_levels(Plan *plan) {
+    static const int32_t LOWS[] = {0, -1, -100, -128}, SIZES[] = {16, 64, 127};
+    const Layer layer = draw_layer();
+    const int32_t low = ONE_OF(LOWS), most = ONE_OF(SIZES);
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, layer.channels, layer.sides);
+    const int32_t levels = add_levels(plan, ONEBIT_LEVELS, layer.channels, layer.sides, low);
+    onebit_output output = plain_output(layer.channels, -1);
+    output.levels_to = levels;
+    output.per_unit = (float)between(1, 100);
+    output.high = between(1, 255 + low);
+    must(plan, onebit_add_pointwise(plan->net, input, &output));
+    const bool is_passed = layer.window.groups == 1 && one_in(2);
+    const int32_t made = add_numbers(plan, &layer, is_passed);
+    output = plain_output(layer.outputs, made);
+    draw_stage(plan, &output, -1);
+    output.residual = -1;
+    if (one_in(2)) {
+        add_bconv2d(plan, levels, &layer.window, &output);
+    } else {
+        const size_t count = n_weights(layer.channels, &layer.window, layer.outputs);
+        int8_t *weights = keep(plan, count);
+        for (size_t i = 0; i < count; i++) weights[i] = (int8_t)between(-most, most);
+        must(plan, onebit_add_level_conv2d(plan->net, levels, &layer.window, layer.outputs, weights, count, &output));
+    }
+    plan->output = made;
+    if (is_passed) pool_what_is_passed(plan, made);
+    plan->is_exact = true;
+}
+
+/* Floats whose rows go to a pool. */
+static void rows_to_a_pool(Plan *plan) {
+    Layer layer = draw_layer();
+    layer.window.groups = 1;
+    const int32_t input = add_value(plan, ONEBIT_FLOAT, layer.channels, layer.sides);
+    const int32_t made = add_numbers(plan, &layer, true);
+    const onebit_output output = plain_output(layer.outputs, made);
+    const size_t count = n_weights(layer.channels, &layer.window, layer.outputs);
+    must(plan, onebit_add_conv2d(plan->net, input, &layer.window, layer.outputs, draw_floats(plan, count), count, 0,
+                                 &output));
+    pool_what_is_passed(plan, made);
+}
+
 static const struct {
     const char *name;
     void (*add)(Plan *plan);
@@ -211,7 +277,9 @@ static const struct {
                {"sums", sums},
                {"stages of floats", stages_of_floats},
                {"float convolution", float_convolution},
-               {"means", means}};
+               {"means", means},
+               {"convolution of levels", convolution_of_levels},
+               {"rows to a pool", rows_to_a_pool}};
 enum { N_RECIPES = sizeof RECIPES / sizeof *RECIPES };
 
 /* What is tested: a recipe, or, from N_RECIPES on, every_width of some channels. */

@@ -60,15 +60,24 @@ static inline size_t count_of(Shape shape) {
     return (size_t)shape.channels * (size_t)shape.sizes[0] * (size_t)shape.sizes[1];
 }
 
-/* The number of a new value. */
-static inline int32_t add_value(Plan *plan, onebit_kind kind, int32_t channels, const int32_t sizes[2]) {
-    const Shape shape = {kind, channels, {sizes[0], sizes[1]}};
-    must(plan, onebit_add_value(plan->net, kind, channels, sizes[0], sizes[1], plan->offset, 0));
-    const size_t bytes = kind == ONEBIT_BITS ? (size_t)sizes[0] * (size_t)sizes[1] * (((size_t)channels + 63) / 64) * 8
-                                             : count_of(shape) * 4;
-    plan->offset += (bytes + 63) / 64 * 64;
+/* The number of a new value; low: of levels. */
+static inline int32_t add_value_at(Plan *plan, Shape shape, size_t offset, int32_t low) {
+    must(plan, onebit_add_value(plan->net, shape.kind, shape.channels, shape.sizes[0], shape.sizes[1], offset, low));
     plan->values[plan->n_values] = shape;
     return plan->n_values++;
+}
+
+static inline int32_t add_levels(Plan *plan, onebit_kind kind, int32_t channels, const int32_t sizes[2], int32_t low) {
+    const Shape shape = {kind, channels, {sizes[0], sizes[1]}};
+    const size_t bytes = kind == ONEBIT_BITS ? (size_t)sizes[0] * (size_t)sizes[1] * (((size_t)channels + 63) / 64) * 8
+                                             : count_of(shape) * (kind == ONEBIT_LEVELS ? 1 : 4);
+    const size_t offset = plan->offset;
+    plan->offset += (bytes + 63) / 64 * 64;
+    return add_value_at(plan, shape, offset, low);
+}
+
+static inline int32_t add_value(Plan *plan, onebit_kind kind, int32_t channels, const int32_t sizes[2]) {
+    return add_levels(plan, kind, channels, sizes, 0);
 }
 
 static inline void *keep(Plan *plan, size_t bytes) {
