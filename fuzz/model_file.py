@@ -26,18 +26,31 @@ with atheris.instrument_imports(include=["onebit"]):
     import numpy as np
     from safetensors.numpy import load, save
 
+    from onebit import fusing
     from onebit.engine import Engine
     from onebit.errors import ModelFileError
-    from onebit.modelfile import KEY, pack_model, unpack_model
+    from onebit.machine import cores
+    from onebit.modelfile import KEY, Model, pack_model, unpack_model
     from onebit.native import ISAS, native
     from onebit.reference import Reference
     from onebit.summary import summarize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from mutations import change_something, description_of, is_small
-from wire_models import wire_models
+from wire_models import Chain, wire_models
 
-FILES = [pack_model(model) for model in wire_models()]
+
+def rows_to_a_pool() -> Model:
+    """A convolution of floats before a pool."""
+    net = Chain(3, 12, 9)
+    net.add("conv2d", tensors={"weight": net.floats(5, 3, 3, 3), "bias": net.floats(5)}, padding=[1, 1, 1, 1])
+    net.add("relu").add("max_pool2d", kernel_size=[3, 3], stride=[2, 2], padding=[1, 1], dilation=[2, 1])
+    model: Model = net.model()
+    return model
+
+
+fusing.LARGE = 0  # what is run here is small; convolutions are to hand rows to pools all the same
+FILES = [pack_model(model) for model in [*wire_models(), rows_to_a_pool()]]
 TENSORS = [load(content) for content in FILES]
 
 
@@ -63,8 +76,11 @@ def test_one_input(data: bytes) -> None:
             x = np.ones((1, *model.graph.input_shape), np.float32)
             made = Reference(model)(x)
             for isa in filter(native().has_isa, ISAS):
-                if Engine(model, isa)(x).shape != made.shape:
+                found = Engine(model, isa)(x)
+                if found.shape != made.shape:
                     raise RuntimeError("an output of another shape")
+                if not np.array_equal(Engine(model, isa, min(2, cores()))(x), found, equal_nan=True):
+                    raise RuntimeError("two threads make other bits than one")
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
