@@ -244,4 +244,5 @@ def test_eight_callers(isa, nets, seconds):
         pytest.skip("a minute of the fastest kernels will do")
     wrong, growth = stress(seconds, nets, isa)
     assert not wrong
-    assert growth < 4_000_000
+    if "ONEBIT_TEST_NATIVE" not in os.environ:  # sanitizers keep what is freed for a while
+        assert growth < 4_000_000
