@@ -74,8 +74,10 @@ static void prepare_up_to(Strips *strips, int32_t end) {
     for (; strips->next_row < end; strips->next_row++) {
         const size_t place = (size_t)strips->next_row % it->ring_rows;
         put_line(strips, strips->next_row);
-        it->kernels->prepare(&it->conv, strips->line, width, strips->prepared + place * it->row_bytes,
-                             strips->taken_away + place * width);
+        char *row = strips->prepared + place * it->row_bytes;
+        it->kernels->prepare(&it->conv, strips->line, width, row, strips->taken_away + place * width);
+        /* Kernels read on behind it, for weights of 0. */
+        memset(row + width * it->pixel_bytes, 0, it->row_bytes - width * it->pixel_bytes);
     }
 }
 
@@ -141,6 +143,7 @@ static void run_rows(const LevelStep *it, const Run *run, char *scratch, int32_t
                      .windows = (const void **)(void *)(scratch + it->windows_at),
                      .first_runs = (const char **)(void *)(scratch + it->windows_at) + LEVEL_PIXELS * runs,
                      .next_row = first * it->shape.window.stride[0]};
+    memset(strips.line + (size_t)it->padded.width * it->conv.planes, 0, LEVEL_SLACK);
     int32_t taken_away[LEVEL_PIXELS];
     LevelBlock block = {.packed = it->packed[group], .windows = strips.windows, .taken_away = taken_away};
     for (int32_t row = first, strip_end; row < end; row = strip_end) {
