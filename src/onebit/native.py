@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
+import numpy as np
+
 from onebit.errors import UserError
 from onebit.machine import cores
 
@@ -47,6 +49,8 @@ def checked_threads(threads: int, source: str = "") -> int:
     source   what was written, for the error: such as '--threads 0'
     """
     source = source or f"threads={threads!r}"
+    if isinstance(threads, np.integer):
+        threads = int(threads)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UserError(f"{source}: use a whole number from 1 on")
     if threads > (most := cores()):

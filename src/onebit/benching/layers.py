@@ -11,7 +11,9 @@ from onebit.native import ISAS, native
 from onebit.summary import summarize
 
 PLAIN_C = "scalar"
-_AS_FLOATS = "run as float kernels do; with 1-bit inputs (W1A1) they would run from bits"
+_AS_FLOATS = (
+    "run as float kernels do; with 1-bit inputs (W1A1), or exported with --activation-bits 8 (W1A8), they would not"
+)
 
 
 class Layer(NamedTuple):

@@ -53,7 +53,12 @@ def quantize_inputs(lowered: Lowered, wanted: Wanted) -> None:
         if "modulation" in node.tensors:
             raise ExportError(f"layer {node.name!r}: {node.attributes['method']} kernels are not for 8-bit inputs")
     for is_wanted, option, ops, missing in (
-        (wanted.one_bit, "activation_bits=8", {"bconv2d"}, "no 1-bit layer of the net has float inputs"),
+        (
+            wanted.one_bit,
+            "activation_bits=8",
+            {"bconv2d"},
+            "no 1-bit layer of the net has float inputs (those of W1A1 are bits already)",
+        ),
         (wanted.others, "int8_layers", {"conv2d", "linear"}, "the net has no float layer for 8 bits"),
     ):
         if is_wanted and not any(node.op in ops for node in layers.values()):
