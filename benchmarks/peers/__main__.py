@@ -20,7 +20,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onebit.machine import cores
+from onebit.machine import cores, source_commit
 
 from . import report
 from .driving import Setting
@@ -70,7 +70,7 @@ def main() -> None:
     about = {
         "date": f"{now:%Y-%m-%d %H:%M} UTC",
         "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
-        "commit": report.commit(),
+        "commit": source_commit() or "unknown",
         **report.machine(),
         "of these": f"{arguments.isa} at most for torch, OpenVINO and onebit" if arguments.isa else "all",
         "versions": report.versions(tables),

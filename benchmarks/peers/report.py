@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import textwrap
 from typing import Any, NamedTuple
 
 from onebit.machine import this_machine
 from onebit.peers.agreement import CLOSE
 
-from .environments import ROOT
 from .measuring import Result, Run, middle
 from .nets import Case
 from .rows import BASELINE, JUDGE, OURS, Row
@@ -64,16 +61,6 @@ def versions(tables: list[Table]) -> str:
         for name, version in result.versions.items():
             found.setdefault(name, set()).add(version)
     return ", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in sorted(found))
-
-
-def commit() -> str:
-    """Of this repository, if git knows."""
-    git = shutil.which("git")
-    words = [git or "git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def legend() -> str:

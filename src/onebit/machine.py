@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,3 +51,14 @@ def cores() -> int:
     except (OSError, ValueError):  # there is no such file, or no limit: 'max 100000'
         return seen
     return max(1, min(seen, computing // of_time))
+
+
+def source_commit() -> str | None:
+    """The commit of the checkout that this package runs from, '-dirty' if it was changed since; None elsewhere."""
+    package = Path(__file__).resolve().parent
+    root, git = package.parent.parent, shutil.which("git")
+    if git is None or not (root / ".git").exists() or package != root / "src" / "onebit":
+        return None
+    words = [git, "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 no shell, fixed words
+    return found.stdout.strip() or None

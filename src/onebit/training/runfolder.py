@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from onebit.errors import UserError, WorkError
-from onebit.machine import this_machine
+from onebit.machine import source_commit, this_machine
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config
 from onebit.training.nets import Weights, read_tensors, read_weights
@@ -174,6 +174,7 @@ def _environment(processes: Processes) -> dict[str, Any]:
             continue
     return {
         "onebit": __version__,
+        "commit": source_commit(),
         "python": platform.python_version(),
         "packages": packages,
         "system": platform.platform(),
