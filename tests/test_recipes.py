@@ -208,6 +208,7 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
         (["--initial-checkpoint", "/nowhere"], "/nowhere: no such file"),
         (["--teacher", "/etc/hostname"], "/etc/hostname: not a whole weights file"),
         (["--model", "resnet18", "--dropout", "0.5"], "--dropout: resnet18 has none"),
+        (["--model", "vgg16", "--shortcuts", "conv"], "--shortcuts conv: a choice of wrn22 and wrn40"),
         (["--method", "float", "--two-stage"], "two_stage: the second stage inserts signs"),
         ([], "say what to train: --recipe NAME"),
     ],

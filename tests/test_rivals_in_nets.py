@@ -146,16 +146,23 @@ def test_the_nets_take_every_method(method, name):
     assert all(norm.affine == (method != "mcdonnell") for norm in norms)
 
 
-def test_bireal_has_a_shortcut_round_every_conv_of_wrn():
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        ({"method": "bireal"}, {"method": "bnn"}),
+        ({"shortcuts": "conv"}, {}),
+        ({"method": "bireal"}, {"method": "bireal", "shortcuts": "block"}),
+    ],
+)
+def test_a_wrn_can_have_a_shortcut_round_every_conv(one, another):
     """With both convs silenced a block passes its input on; with the second silenced, the first conv's sum."""
-    net = onebit.models.wrn22(8, method="bireal").eval()
-    plain = onebit.models.wrn22(8, method="bnn").eval()
+    net = onebit.models.wrn22(8, activation_bits=1, **one).eval()
+    plain = onebit.models.wrn22(8, activation_bits=1, **another).eval()
     block, other = net.blocks[1], plain.blocks[1]
     other.load_state_dict(block.state_dict())
     x = torch.randn(2, 8, 8, 8)
     for conv in (block.conv2, other.conv2):
-        nn.init.zeros_(conv.weight)
-        conv.quantized_weight = lambda conv=conv: conv.weight
+        conv.quantized_weight = lambda: torch.zeros(8, 8, 3, 3)
     first, seen = block.conv1(block.norm1(x)), []
     block.norm2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     torch.testing.assert_close(block(x), x + first)

@@ -9,17 +9,22 @@ from torch import Tensor, nn
 
 from onebit.models.common import binarized, conv3x3, initialize, norm, takes_signs, tensor_width
 
+SHORTCUTS = ("block", "conv")
+
 
 class Block(nn.Module):
     """BN, ReLU, 3x3 conv, BN, ReLU, dropout, 3x3 conv, and a shortcut round them all.
 
-    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1. As a Bi-Real net it has a
-    shortcut round each conv: the first conv's is that of the block, the second's takes what the first unit gives.
+    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1. With `shortcut_each`, as in a
+    Bi-Real net, there is a shortcut round each conv: the first conv's is that of the block, the second's takes what
+    the first unit gives.
     """
 
-    def __init__(self, in_width: int, width: int, stride: int, dropout: float, relu: bool, method: str) -> None:
+    def __init__(
+        self, in_width: int, width: int, stride: int, dropout: float, relu: bool, method: str, shortcut_each: bool
+    ) -> None:
         super().__init__()
-        self.shortcut_each = method == "bireal"
+        self.shortcut_each = shortcut_each
         self.norm1 = norm(in_width, method)
         self.relu1 = nn.ReLU() if relu else nn.Identity()
         self.conv1 = conv3x3(in_width, width, stride)
@@ -44,7 +49,15 @@ class WRN(nn.Module):
     """Stem, three stages of `blocks` blocks with widths i, 2i, 4i, and a linear classifier."""
 
     def __init__(
-        self, blocks: int, width: int, num_classes: int, in_channels: int, dropout: float, relu: bool, method: str
+        self,
+        blocks: int,
+        width: int,
+        num_classes: int,
+        in_channels: int,
+        dropout: float,
+        relu: bool,
+        method: str,
+        shortcut_each: bool,
     ) -> None:
         super().__init__()
         self.stem = conv3x3(in_channels, width)
@@ -53,7 +66,7 @@ class WRN(nn.Module):
         for stage, stage_width in enumerate((width, 2 * width, 4 * width)):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                stages.append(Block(in_width, stage_width, stride, dropout, relu, method))
+                stages.append(Block(in_width, stage_width, stride, dropout, relu, method, shortcut_each))
                 in_width = stage_width
         self.blocks = nn.Sequential(*stages)
         self.norm = norm(in_width, method)
@@ -76,12 +89,16 @@ def _wrn(
     num_classes: int,
     in_channels: int,
     dropout: float | None,
+    shortcuts: str | None,
     options: dict[str, Any],
 ) -> WRN:
+    if shortcuts not in {None, *SHORTCUTS}:
+        raise ValueError(f"shortcuts={shortcuts!r}: use {' or '.join(map(repr, SHORTCUTS))}")
+    shortcut_each = (shortcuts or ("conv" if method == "bireal" else "block")) == "conv"
     dropout = (0.3 if width >= 64 else 0.0) if dropout is None else dropout
     wide = tensor_width(width, num_projections)
     relu = not takes_signs(method, activation_bits)
-    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu, method)
+    net = WRN(blocks, wide, num_classes, in_channels, dropout, relu, method, shortcut_each)
     return binarized(net, method, num_projections, activation_bits, options)
 
 
@@ -94,14 +111,19 @@ def wrn22(
     *,
     in_channels: int = 3,
     dropout: float | None = None,
+    shortcuts: str | None = None,
     **options: Any,
 ) -> WRN:
     """WRN-22 (with method='pcnn' the paper's PCNN-22): 3 blocks a stage.
 
-    dropout   between the convs of a block; None: 0.3 from width 64 on, as in the paper
-    options   of the 1-bit layers, as for `onebit.binarize`
+    dropout     between the convs of a block; None: 0.3 from width 64 on, as in the paper
+    shortcuts   'block': round every block; 'conv': round every conv, as in a Bi-Real net; None: 'conv' for the
+                method 'bireal', else 'block'
+    options     of the 1-bit layers, as for `onebit.binarize`
     """
-    return _wrn(3, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, options)
+    return _wrn(
+        3, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, shortcuts, options
+    )
 
 
 def wrn40(
@@ -113,7 +135,10 @@ def wrn40(
     *,
     in_channels: int = 3,
     dropout: float | None = None,
+    shortcuts: str | None = None,
     **options: Any,
 ) -> WRN:
     """WRN-40 (with method='pcnn' the paper's PCNN-40): 6 blocks a stage; arguments as for `wrn22`."""
-    return _wrn(6, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, options)
+    return _wrn(
+        6, width, num_projections, method, activation_bits, num_classes, in_channels, dropout, shortcuts, options
+    )

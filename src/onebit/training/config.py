@@ -68,6 +68,9 @@ class Net(BaseModel):
         None, description="32: floats; 1: convolutions take the sign of their input (the method's own; pcnn: 32)"
     )
     dropout: Share | None = Field(None, description="the net's own (WRN: 0.3 from width 64 on, VGG16: 0.5)")
+    shortcuts: Literal["block", "conv"] | None = Field(
+        None, description="of WRN: round every block, or round every conv as in a Bi-Real net (block; bireal: conv)"
+    )
     lam: NotNegative | None = Field(None, description="pcnn: weight of the projection loss (1e-4)")
     forward_w: Literal["elementwise", "mean"] | None = Field(
         None, description="pcnn: what the forward pass takes of W"

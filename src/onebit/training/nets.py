@@ -57,9 +57,11 @@ class NetSpec(BaseModel):
     def build(self) -> nn.Module:
         """The net, newly initialised."""
         net = self.net
-        options = {key: getattr(net, key) for key in ("width", "dropout", *OPTIONS)}
+        options = {key: getattr(net, key) for key in ("width", "dropout", "shortcuts", *OPTIONS)}
         if net.model == "resnet18" and net.dropout is not None:
             raise UserError("--dropout: resnet18 has none")
+        if not net.model.startswith("wrn") and net.shortcuts is not None:
+            raise UserError(f"--shortcuts {net.shortcuts}: a choice of wrn22 and wrn40; {net.model} has no such")
         try:
             built: nn.Module = getattr(models, net.model)(
                 num_projections=net.projections,
@@ -80,7 +82,8 @@ class NetSpec(BaseModel):
         if net.method == "float":
             return f"float {net.model}{width}"
         J = f", {'K' if net.method == 'mcn' else 'J'} = {net.projections}" if net.method in {"pcnn", "mcn"} else ""
-        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{activation_bits(net)}"
+        each = ", shortcuts round every conv" if net.shortcuts == "conv" else ""
+        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{activation_bits(net)}{each}"
 
 
 def spec_of(config: Config, data: DataSet, bits: int | None = None) -> NetSpec:
