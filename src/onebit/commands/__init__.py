@@ -32,6 +32,7 @@ COMMANDS = (
     "bench",
     "report",
     "compare",
+    "reproduce",
     "doctor",
     "completion",
 )

@@ -67,10 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     plan, base, left_out = _stored(arguments) if arguments.resume else _asked(arguments)
     planned = runs(plan, base)
     folder = _folder(arguments, base)
-    jobs = _jobs(arguments.jobs, base, len(planned))
+    jobs = jobs_of(arguments.jobs, base, len(planned))
     if not all(summary_of(folder, run) for run in planned):
         check(planned, data_of(base))  # data that must be fetched is fetched here, once
-    with _held(folder):
+    with held(folder):
         if not arguments.resume:
             base = _begun(folder, plan, base)
             planned = runs(plan, base)
@@ -123,13 +123,13 @@ def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     if arguments.budget == "smoke" and base.data == "digits":
         base = resolve(recipe, "smoke", SMOKE | flags)
     if not base.threads:
-        base = base.model_copy(update={"threads": max(1, cores() // _jobs(arguments.jobs, base, 1 << 30))})
+        base = base.model_copy(update={"threads": max(1, cores() // jobs_of(arguments.jobs, base, 1 << 30))})
     contestants, left_out = parse_contestants(words, base)
     is_smoke = arguments.budget == "smoke"
-    seeds = _numbers("--seeds", arguments.seeds or (["0"] if is_smoke else ["0,1,2"]), int)
+    seeds = numbers_of("--seeds", arguments.seeds or (["0"] if is_smoke else ["0,1,2"]), int)
     # Not below the recipe's: methods without a scale want more (docs/comparing.md), and none so far wanted less.
     factors = (1, 10) if is_smoke else (1, 3, 10)
-    lrs = _numbers("--lrs", arguments.lrs or [f"{factor * base.lr:g}" for factor in factors], float)
+    lrs = numbers_of("--lrs", arguments.lrs or [f"{factor * base.lr:g}" for factor in factors], float)
     if len(lrs) > 1 and base.hold_out == 0:
         raise UserError("--hold-out 0: without held-out images no learning rate can be chosen: give a single --lrs")
     return Plan(contestants=contestants, lrs=lrs, seeds=seeds), base, left_out
@@ -159,7 +159,7 @@ def _begun(folder: Path, plan: Plan, base: Config) -> Config:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
     """The folder, made if need be; no two processes may work on a comparison at once."""
     from onebit.training.runfolder import locked
 
@@ -181,7 +181,8 @@ def _words(given: Sequence[str]) -> list[str]:
     return words
 
 
-def _numbers(name: str, given: Sequence[str], kind: type) -> tuple[Any, ...]:
+def numbers_of(name: str, given: Sequence[str], kind: type) -> tuple[Any, ...]:
+    """What --seeds and --lrs are given: different numbers, with commas between them."""
     text = ",".join(given)
     try:
         found = tuple(kind(part) for part in text.split(",") if part.strip())
@@ -196,7 +197,8 @@ def _numbers(name: str, given: Sequence[str], kind: type) -> tuple[Any, ...]:
     return found
 
 
-def _jobs(asked: int | None, base: Config, runs: int) -> int:
+def jobs_of(asked: int | None, base: Config, runs: int) -> int:
+    """How many runs go on at once."""
     from onebit.machine import cores
 
     if asked is not None and asked < 1:

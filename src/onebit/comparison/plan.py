@@ -57,6 +57,11 @@ class Run(NamedTuple):
     config: Config
 
     @property
+    def label(self) -> str:
+        """Of its contestant."""
+        return self.contestant.label
+
+    @property
     def name(self) -> str:
         """Of its folder."""
         own = "".join(f"-{key}{value}" for key, value in self.contestant.keys.items())

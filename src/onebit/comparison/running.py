@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from onebit.comparison.plan import Run
 from onebit.training.checkpoints import switch
+from onebit.training.config import Config
 from onebit.training.interrupts import Interrupts
 from onebit.training.recipes import to_toml
 from onebit.training.runfolder import RunFolder
@@ -20,33 +20,49 @@ ERROR = "error.txt"  # in the folder of a run whose loss became infinite: it wou
 POLL_SECONDS = 0.1
 
 
+class Job(Protocol):
+    """A run that is planned."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+
+    @property
+    def config(self) -> Config:
+        """What is to be trained."""
+
+
 class Failure(NamedTuple):
     """A run that did not come to its end."""
 
-    run: Run
+    run: Job
     why: str
 
 
 class Process(NamedTuple):
     """A run that is under way."""
 
-    run: Run
+    run: Job
     popen: subprocess.Popen[bytes]
 
 
-def summary_of(folder: Path, run: Run) -> dict[str, Any] | None:
+def summary_of(folder: Path, run: Job) -> dict[str, Any] | None:
     """The summary of a run that is finished."""
     return RunFolder(folder / run.name).summary()
 
 
-def failure_of(folder: Path, run: Run) -> Failure | None:
+def failure_of(folder: Path, run: Job) -> Failure | None:
     """Why a run failed for good, if it did."""
     path = folder / run.name / ERROR
     return Failure(run, path.read_text().strip()) if path.is_file() else None
 
 
 def run_all(
-    folder: Path, runs: list[Run], jobs: int, watch: Callable[[list[Run], list[Run]], None]
+    folder: Path, runs: Sequence[Job], jobs: int, watch: Callable[[Sequence[Job], Sequence[Job]], None]
 ) -> tuple[list[Failure], int]:
     """Bring all runs to their ends; what failed, and the signal that stopped it (0: none).
 
@@ -78,11 +94,16 @@ def run_all(
     return failures, interrupts.received
 
 
-def _start(folder: Path, run: Run) -> Process:
+def prepare(folder: Path, run: Job) -> list[str]:
+    """Say in the folder of a run what is asked for; return the words of the `onebit` command that does it."""
     where = folder / run.name
     where.mkdir(parents=True, exist_ok=True)
     switch(where, {"asked.toml": to_toml(run.config).encode()})
-    words = ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume", "--quiet"]
+    return ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume"]
+
+
+def _start(folder: Path, run: Job) -> Process:
+    words, where = [*prepare(folder, run), "--quiet"], folder / run.name
     with (where / "output.txt").open("wb") as output:
         popen = subprocess.Popen(  # noqa: S603 our own interpreter and module; no shell
             [sys.executable, "-m", "onebit.commands.compare_worker", *words],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -10,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onebit.comparison.plan import Run
-from onebit.comparison.running import failure_of, summary_of
+from onebit.comparison.running import Job, failure_of, summary_of
 from onebit.console import progress_bars, say, start
-from onebit.training.runfolder import METRICS
+from onebit.training.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,7 +22,7 @@ LINE_SECONDS = 60.0  # a plain line about runs under way comes no more often
 class Display:
     """A context in which `watch` shows how far the runs are."""
 
-    def __init__(self, folder: Path, runs: Sequence[Run], jobs: int, *, quiet: bool) -> None:
+    def __init__(self, folder: Path, runs: Sequence[Job], jobs: int, *, quiet: bool) -> None:
         self._folder, self._runs, self._jobs, self._quiet = folder, runs, jobs, quiet
         self._done = sum(self._is_over(run) for run in runs)
         self._progress: Progress | None = None
@@ -55,7 +53,7 @@ class Display:
         else:
             say(line)
 
-    def watch(self, under_way: list[Run], ended: list[Run]) -> None:
+    def watch(self, under_way: Sequence[Job], ended: Sequence[Job]) -> None:
         """See `run_all`."""
         for run in ended:
             summary, failure = summary_of(self._folder, run), failure_of(self._folder, run)
@@ -66,7 +64,7 @@ class Display:
             elif failure:
                 self.say(f"[{self._done}/{len(self._runs)}] {run.name} failed: {failure.why}")
         if self._progress is not None and self._task is not None:
-            now = "  ".join(f"{run.contestant.label} {self._epoch(run)}" for run in under_way[:4])
+            now = "  ".join(f"{run.label} {self._epoch(run)}" for run in under_way[:4])
             self._progress.update(self._task, completed=self._done, note=now)
         elif under_way and time.monotonic() - self._spoken > LINE_SECONDS:
             self._spoken = time.monotonic()
@@ -78,15 +76,8 @@ class Display:
         minutes = per_run * (len(self._runs) - self._done) / 60
         return f" (about {minutes:.0f} min to go)" if minutes >= 1 and self._progress is None else ""
 
-    def _is_over(self, run: Run) -> bool:
+    def _is_over(self, run: Job) -> bool:
         return summary_of(self._folder, run) is not None or failure_of(self._folder, run) is not None
 
-    def _epoch(self, run: Run) -> str:
-        """How far a run is: the last whole record of its metrics."""
-        try:
-            with (self._folder / run.name / METRICS).open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - 4096))
-                records = [line for line in file.read().splitlines() if line.startswith(b"{")]
-            return f"{json.loads(records[-1])['epoch']}/{run.config.epochs}"
-        except (OSError, ValueError, KeyError, IndexError):
-            return f"0/{run.config.epochs}"
+    def _epoch(self, run: Job) -> str:
+        return f"{RunFolder(self._folder / run.name).epoch()}/{run.config.epochs}"

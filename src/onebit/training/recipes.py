@@ -6,6 +6,7 @@ What counts, from the weakest: the defaults, the recipe, the budget, the flags.
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -123,3 +124,18 @@ def to_toml(config: Config) -> str:
 def _nearest(name: str, names: Any) -> str:
     near = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
+
+
+def command_of(config: Config) -> str:
+    """The command line that asks for this config: a flag for every key that is not as it is without."""
+    words = ["onebit", "train"]
+    for key, field in Config.model_fields.items():
+        value = getattr(config, key)
+        if value == field.default or value is None:
+            continue
+        if is_switch(key):
+            words.append(flag(key) if value else flag(key).replace("--", "--no-", 1))
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [flag(key), text]
+    return shlex.join(words)

@@ -138,6 +138,16 @@ class RunFolder:
                 raise UserError(f"{self.path}: {WEIGHTS} is not the file that {STATE} was saved with")
         return weights, tensors, numbers
 
+    def epoch(self) -> int:
+        """The epoch of the last whole record of the metrics; 0: there is none."""
+        try:
+            with (self.path / METRICS).open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - 65536))  # the kernels of a large net are a long record
+                records = [line for line in file.read().splitlines() if line.startswith(b"{")]
+            return int(json.loads(records[-1])["epoch"])
+        except (OSError, ValueError, KeyError, IndexError):
+            return 0
+
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if it is there."""
         try:

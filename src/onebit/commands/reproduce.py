@@ -1,0 +1,193 @@
+"""`onebit reproduce`: the paper's tables and figures, made anew."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from onebit.console import complain, print_table, say
+from onebit.errors import UserError
+from onebit.paths import user_path
+
+if TYPE_CHECKING:
+    from onebit.reproduction.plans import Experiment, Setting, Target
+
+HELP = "make the paper's tables and figures anew: train what is missing, show the paper's figures beside ours"
+EXAMPLES = """examples:
+  onebit reproduce --list                                     what there is
+  onebit reproduce table-memory                               counted and timed, nothing to train: a minute
+  onebit reproduce table-lambda --budget smoke                does it work at all: a minute, on digits
+  onebit reproduce table-cifar --budget cpu --data-dir DATA   5 epochs, 16 channels: hours on two cores
+  onebit reproduce table-cifar --budget paper --data-dir DATA 200 epochs: for GPUs
+  onebit reproduce table-cifar --data-dir DATA --part 2/13    the second of 13 shares of its runs, for a cluster
+  onebit reproduce table-cifar --data-dir DATA --plan         a command for each run that is missing
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    from onebit.training.recipes import Budget
+
+    parser.add_argument("names", metavar="NAME", nargs="*", help="tables and figures (--list names them)")
+    parser.add_argument("--list", action="store_true", help="print what there is")
+    parser.add_argument(
+        "--budget", choices=get_args(Budget), default="cpu", help="paper: the paper's protocol, for GPUs; cpu: "
+        "hours on two cores (default); smoke: a minute, does it work at all",
+    )  # fmt: skip
+    parser.add_argument("--data-dir", metavar="DIR", help="the folder that holds the data ($ONEBIT_DATA)")
+    parser.add_argument(
+        "--data-name",
+        metavar="TEXT",
+        help="what to call the data, if it is not the published one: 'CIFAR-10 (JPEG)'",
+    )
+    parser.add_argument("--seeds", metavar="N,...", help="instead of those that the table has")
+    parser.add_argument("-o", "--out", metavar="DIR", help="where runs and results go (default: reproduce/BUDGET)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at once (default: one a core, at most 8; GPU: 1)"
+    )
+    parser.add_argument(
+        "--part", metavar="K/N", help="only the K-th of N shares of the runs, for a job of a cluster"
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="print a command for each missing run, and train nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train what is missing, write the tables and figures."""
+    from onebit.reproduction.making import PLANNERS, TITLES
+
+    if arguments.list:
+        for name, title in TITLES.items():
+            print(f"{name:20} {title}")  # noqa: T201
+        return 0
+    if not arguments.names:
+        raise UserError(f"say what to make: {', '.join(TITLES)}; see --list")
+    for name in arguments.names:
+        if name not in TITLES:
+            raise UserError(f"{name}: there is no such table or figure{_near(name, TITLES)}")
+    setting = _setting(arguments)
+    targets = [PLANNERS[name](setting) for name in dict.fromkeys(arguments.names) if name in PLANNERS]
+    missing = _missing(setting, targets, arguments)
+    if arguments.plan:
+        return _print_plan(setting, missing)
+    code = _train(setting, missing, arguments) if missing else 0
+    if code >= 128 or arguments.part:
+        return code
+    return _make(setting, targets, arguments) or code
+
+
+def _near(name: str, names: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
+
+
+def _setting(arguments: argparse.Namespace) -> Setting:
+    from onebit.commands.compare import numbers_of
+    from onebit.reproduction.plans import Setting
+
+    seeds = numbers_of("--seeds", [arguments.seeds], int) if arguments.seeds else None
+    out = user_path(arguments.out or f"reproduce/{arguments.budget}").absolute()
+    data_dir = arguments.data_dir and str(user_path(arguments.data_dir).absolute())
+    return Setting(arguments.budget, out, data_dir, seeds)
+
+
+def _missing(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> list[Experiment]:
+    """The runs that are to be trained now: all, or a share of them."""
+    from onebit.reproduction.making import check_data_name, missing_runs
+    from onebit.reproduction.plans import check_names
+
+    check_names(targets)
+    check_data_name([run for target in targets for run in target.experiments], arguments.data_name)
+    if not arguments.part:
+        return missing_runs(setting, targets)
+    number, _, of = arguments.part.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise UserError(f"--part {arguments.part}: use K/N, such as 2/13")
+    # Shares of all runs, so that they stay the same while some finish.
+    share = {run.name for target in targets for run in target.experiments[int(number) - 1 :: int(of)]}
+    return [run for run in missing_runs(setting, targets) if run.name in share]
+
+
+def _print_plan(setting: Setting, missing: Sequence[Experiment]) -> int:
+    import shlex
+
+    from onebit.comparison.running import prepare
+    from onebit.reproduction.plans import RUNS
+
+    for run in missing:
+        print(shlex.join(["onebit", *prepare(setting.out / RUNS, run)]))  # noqa: T201
+    return 0
+
+
+def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.Namespace) -> int:
+    """Bring the runs to their ends, those that others need first; the exit code."""
+    from contextlib import nullcontext
+
+    from onebit.commands.compare import held, jobs_of
+    from onebit.comparison.running import run_all, summary_of
+    from onebit.comparison.watching import Display
+    from onebit.reproduction.imagenet import smoke_folder, write_smoke_images
+    from onebit.reproduction.making import check_data, keep_records, ready
+    from onebit.reproduction.plans import RUNS
+
+    if any(run.config.data_dir == str(smoke_folder(setting.out)) for run in missing):
+        write_smoke_images(setting.out)
+    check_data(missing)
+    folder, waiting, failed = setting.out / RUNS, list(missing), False
+    jobs = jobs_of(arguments.jobs, missing[0].config, len(missing))
+    with nullcontext() if arguments.part else held(folder), Display(
+        folder, missing, jobs, quiet=arguments.quiet
+    ) as display:  # fmt: skip
+        while waiting and (now := ready(waiting)):
+            failures, stopped = run_all(folder, now, jobs, display.watch)
+            keep_records(setting, now, arguments.data_name)
+            if stopped:
+                complain("onebit reproduce", "stopped and saved; the same command goes on")
+                return 128 + stopped
+            failed = failed or bool(failures)
+            waiting = [
+                run for run in waiting if run not in now and all(_is_done(folder, name) for name in run.needs)
+            ]
+            for failure in failures:
+                complain("onebit reproduce", f"{failure.run.name} failed: {failure.why}")
+    return int(failed or not all(summary_of(folder, run) for run in missing))
+
+
+def _is_done(folder: Path, name: str) -> bool:
+    from onebit.training.runfolder import RunFolder
+
+    return RunFolder(folder / name).summary() is not None
+
+
+def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> int:
+    """Write and show the tables and figures."""
+    from onebit.reproduction import memory
+    from onebit.reproduction.making import MEMORY, as_json, dumps, make, make_memory
+    from onebit.reproduction.tables import heading, remarks, rows
+
+    shown: list[dict[str, Any]] = []
+    for target in targets:
+        made = make(setting, target)
+        shown.append(as_json(made))
+        if not arguments.json:
+            heads, cells = rows(target, made.found)
+            print_table(heading(target), heads, cells, left=len(target.heads))
+            for line in remarks(target, made.found):
+                say(line)
+            say("written: " + ", ".join(map(str, made.files)))
+    if MEMORY in arguments.names:
+        found, files = make_memory(setting)
+        shown.append({"name": MEMORY, "files": [str(file) for file in files], **found.as_json()})
+        if not arguments.json:
+            print_table("memory of Resnet18 (Table 5 of the paper)", memory.HEADS, memory.rows(found))
+            print_table("speed of its convolutions, W1A1", memory.SPEED_HEADS, memory.speed_rows(found))
+            say("written: " + ", ".join(map(str, files)))
+    if arguments.json:
+        print(dumps(shown))  # noqa: T201
+    return 0

@@ -1,0 +1,130 @@
+"""The paper's figures, drawn from records (and, where kernels are shown, from a trained net)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onebit.reproduction.outcomes import Outcome
+from onebit.reproduction.records import Histogram, Record
+from onebit.training.kernels import BINS, REACH
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Told apart by people who see colours otherwise, too (Okabe and Ito's).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+SHOWN_EPOCHS = 4
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Without pyplot: no display, nothing global."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def drawn(figure: Figure) -> dict[str, bytes]:
+    """The picture by its ending: png and svg. The same numbers give the same bytes."""
+    from matplotlib import rc_context
+
+    files = {}
+    with rc_context({"svg.hashsalt": "onebit", "svg.fonttype": "path"}):
+        for kind in ("png", "svg"):
+            file = io.BytesIO()
+            figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            files[kind] = file.getvalue()
+    return files
+
+
+def spread_of(histogram: Histogram) -> dict[str, float]:
+    """Numbers about a histogram, in units of a = mean |C|: how near to 0 and how near to -a and +a kernels are.
+
+    deviation    of |C| from a: 0 if all are at -a and +a; 0.756 for a normal distribution around 0
+    near_zero    the share with |C| < a/4: 0.158 for a normal distribution
+    """
+    counts = np.array(histogram.counts, dtype=float)
+    centres = (np.arange(BINS) + 0.5) * (2 * REACH / BINS) - REACH
+    share = counts / counts.sum()
+    return {
+        "deviation": float(np.sqrt((share * (np.abs(centres) - 1) ** 2).sum())),
+        "near_zero": float(share[np.abs(centres) < 0.25].sum()),
+        "a": histogram.a,
+    }
+
+
+def histograms(parts: Sequence[tuple[str, Histogram]], title: str) -> Figure:
+    """Side by side, in the kernels' own units, each with lines at -a and +a."""
+    figure = new_figure(3.0 * len(parts), 3.2)
+    figure.suptitle(title)
+    axes = figure.subplots(1, len(parts), squeeze=False)[0]
+    for ax, (label, histogram) in zip(axes, parts, strict=True):
+        edges = np.linspace(-REACH, REACH, BINS + 1) * histogram.a
+        ax.stairs(histogram.counts, edges, fill=True, color=COLOURS[0])
+        for mark in (-histogram.a, histogram.a):
+            ax.axvline(mark, color=COLOURS[1], linestyle="--", linewidth=1)
+        numbers = spread_of(histogram)
+        ax.set_title(label, fontsize="medium")
+        ax.set_xlabel(
+            f"kernel; a = {histogram.a:.3g}\n| |C| - a | / a: {numbers['deviation']:.2f}", fontsize="small"
+        )
+        ax.tick_params(labelsize="x-small")
+        ax.set_yticks([])
+    return figure
+
+
+def over_lambda(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
+    """Fig. 2: the last epoch of each."""
+    done = [(outcome, outcome.chosen[0].kernels[-1]) for outcome in found if outcome.chosen]
+    numbers = {outcome.entry.where[0]: {**spread_of(last), "top1": outcome.top1} for outcome, last in done}
+    parts = [(outcome.entry.where[0], last) for outcome, last in done]
+    return (histograms(parts, title) if parts else None), numbers
+
+
+def over_epochs(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
+    """Fig. 3: some epochs of one run, the second (or first) to the last."""
+    if not found[0].chosen:
+        return None, {}
+    kernels = found[0].chosen[0].kernels
+    at = np.unique(np.linspace(min(1, len(kernels) - 1), len(kernels) - 1, SHOWN_EPOCHS).round().astype(int))
+    parts = [(f"epoch {kernels[n].epoch}", kernels[n]) for n in at]
+    return histograms(parts, title), {label: spread_of(histogram) for label, histogram in parts}
+
+
+def losses(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
+    """Fig. 4: losses over the epochs, of training images and of images that were not trained on."""
+    runs = [(outcome.entry.where[0], outcome.chosen[0]) for outcome in found if outcome.chosen]
+    if not runs:
+        return None, {}
+    figure = new_figure(7, 4.5)
+    ax = figure.subplots()
+    numbers: dict[str, Any] = {}
+    for colour, (label, record) in zip(COLOURS, runs, strict=False):
+        epochs = range(1, len(record.curves["epoch"]) + 1)
+        unseen = unseen_loss(record)
+        ax.plot(epochs, _points(record.curves["loss_s"]), color=colour, linestyle="--", label=f"{label}, training")
+        ax.plot(epochs, _points(unseen[1]), color=colour, label=f"{label}, {unseen[0]}")
+        numbers[label] = {"training": record.curves["loss_s"], unseen[0]: unseen[1], "top1": record.top1}
+    ax.set(title=title, xlabel="epoch", ylabel="cross entropy")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize="small")
+    return figure, numbers
+
+
+def _points(numbers: Sequence[float | None]) -> list[float]:
+    """What is missing leaves a gap."""
+    return [float("nan") if number is None else number for number in numbers]
+
+
+def unseen_loss(record: Record) -> tuple[str, list[float | None]]:
+    """The loss of test images if it was followed, else of held-out ones."""
+    for key, label in (("test_loss", "test"), ("held_out_loss", "held out")):
+        if any(value is not None for value in record.curves[key]):
+            return label, record.curves[key]
+    return "test", [None] * len(record.curves["epoch"])

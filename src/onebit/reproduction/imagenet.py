@@ -1,0 +1,71 @@
+"""Table 4: the nets on ImageNet, or on whatever folder of images there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from onebit.data.digits import load_digit_pixels
+from onebit.reproduction import published
+from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
+
+SMOKE_IMAGES, SMOKE_SCALE = {"train": 48, "val": 32}, 5  # digits as files of 40 x 40 pixels
+
+
+def table_imagenet(setting: Setting) -> Target:
+    """Table 4. In the budget of two cores: Resnet18 in float, W1A32 and W1A1, on small images."""
+    entries, kernels_only = [], ""
+    for row in published.IMAGENET:
+        run = _run(setting, row, kernels_only)
+        if (row.net, row.method, row.activation_bits, row.projections) == ("resnet18", "pcnn", 32, 1) and run:
+            kernels_only = run.name
+        entries.append(Entry((row.model, row.bits), (run,) if run else (), row.top1, row.top5))
+    notes = ["W1A1 PCNN begins from the W1A32 net, with half of its learning rate"]
+    if setting.budget == "cpu":
+        notes.append("small images of few classes show that the path works; the paper's figures are of ImageNet")
+    heads = ("model", "W/A")
+    return Target("table-imagenet", "Table 4", "accuracy on ImageNet", heads, tuple(entries), tuple(notes))
+
+
+def _run(setting: Setting, row: published.ImagenetRow, kernels_only: str) -> Experiment | None:
+    in_cpu = row.net == "resnet18" and row.projections == 1 and row.method in {"float", "pcnn"}
+    if setting.budget == "cpu" and not in_cpu:
+        return None
+    keys: dict[str, Any] = {"model": row.net, "method": row.method, "projections": row.projections}
+    needs: tuple[str, ...] = ()
+    if row.method == "pcnn" and row.activation_bits == 1:
+        needs = (kernels_only,)
+        keys |= {"activation_bits": 1, "lr": 0.05, "lr_w": 0.005}
+        keys["initial_checkpoint"] = setting.run_folder(kernels_only)
+    if setting.budget == "smoke":
+        keys["data_dir"] = str(smoke_folder(setting.out))
+    seed = (setting.seeds or (0,))[0]
+    return setting.plan("imagenet-pcnn-resnet18", _budget(setting), *needs, seed=seed, **keys)
+
+
+def _budget(setting: Setting) -> dict[str, Any]:
+    if setting.budget == "paper":
+        return {}
+    small = {"data": "imagefolder", "sched": "cosine", "hold_out": 0}
+    if setting.budget == "cpu":
+        few = {"image_size": 56, "epochs": 15, "batch_size": 64, "warmup_epochs": 1.0, "workers": 1}
+        return small | few | {"test_every": 1, "channels_last": True, **precision()}
+    few = {"image_size": 32, "epochs": 1, "batch_size": 16, "warmup_epochs": 0.1, "workers": 0}
+    return small | few | {"width": 4, "bn_batches": 1}
+
+
+def smoke_folder(out: Path) -> Path:
+    """Where the images of the smoke budget are."""
+    return out / "images"
+
+
+def write_smoke_images(out: Path) -> None:
+    """Some digits as files, in the layout of ImageNet, so that the budget of a minute takes the same path."""
+    from PIL import Image
+
+    for part, (pixels, labels) in zip(("train", "val"), load_digit_pixels(), strict=True):
+        for row in range(SMOKE_IMAGES[part]):
+            folder = smoke_folder(out) / part / str(labels[row])
+            folder.mkdir(parents=True, exist_ok=True)
+            large = pixels[row, 0].repeat(SMOKE_SCALE, axis=0).repeat(SMOKE_SCALE, axis=1)
+            Image.fromarray(large).save(folder / f"{row:03d}.png")

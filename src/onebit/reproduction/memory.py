@@ -1,0 +1,137 @@
+"""Table 5: what Resnet18 takes, as the paper counts and on disk; and how fast it is, by measuring, not by count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from onebit import models
+from onebit.benching.contestants import Nets
+from onebit.benching.measuring import Effort, measure, turns
+from onebit.exporting.exporter import export
+from onebit.layers import ProjectionConv2d
+from onebit.loading import load
+from onebit.peers.twin import float_twin
+from onebit.reproduction.published import MEMORY
+from onebit.summary import Summary
+
+LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and sides of Resnet18's 1-bit convolutions
+PEERS = ["torch"]
+
+
+class Speed(NamedTuple):
+    """Milliseconds of a call with one image on one core, and how many times as long PyTorch takes in float."""
+
+    what: str
+    onebit_ms: float
+    torch_ms: float
+    times: float
+
+
+class Memory(NamedTuple):
+    """Bits as the paper counts them, bytes of the files, and what was timed."""
+
+    float_bits: int
+    one_bit: dict[str, Summary]
+    speeds: list[Speed]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program."""
+        nets = {
+            name: {
+                "mbit": of.paper_bits / 1e6 if of.paper_bits else None,
+                "saving": of.paper_compression,
+                "bytes_on_disk": of.file_bytes,
+                "saving_on_disk": of.file_compression,
+            }
+            for name, of in self.one_bit.items()
+        }
+        speeds = [speed._asdict() for speed in self.speeds]
+        return {"paper": MEMORY, "float_mbit": self.float_bits / 1e6, "nets": nets, "speeds": speeds}
+
+
+def measured(effort: Effort, image_size: int, advance: Callable[[], None]) -> Memory:
+    """Make the nets, store them, time them. Speed and size do not depend on what a net has learned."""
+    torch.manual_seed(0)
+    example = torch.zeros(1, 3, image_size, image_size)
+    with TemporaryDirectory() as folder:
+        summaries, speeds = {}, []
+        for label, method in (("PCNN", "pcnn"), ("XNOR-Net", "xnor")):
+            net = models.resnet18(method=method, activation_bits=1).eval()
+            path = Path(folder) / f"{method}.onebit"
+            summaries[label] = export(net, path, example)
+        shown = f"Resnet18, {image_size} x {image_size}"
+        speeds.append(_speed(shown, Path(folder) / "pcnn.onebit", effort, advance))
+        for channels, side in LAYERS:
+            path = Path(folder) / f"{channels}.onebit"
+            layer = nn.Sequential(ProjectionConv2d(channels, channels, 3, padding=1, activation_bits=1)).eval()
+            export(layer, path, torch.zeros(1, channels, side, side))
+            speeds.append(_speed(f"3x3, {channels} channels, {side} x {side}", path, effort, advance))
+    in_float = models.resnet18(method="float")
+    return Memory(32 * sum(parameter.numel() for parameter in in_float.parameters()), summaries, speeds)
+
+
+def steps(effort: Effort) -> int:
+    """How often `measured` advances."""
+    return (1 + len(LAYERS)) * turns(PEERS, [1], effort)
+
+
+def _speed(what: str, path: Path, effort: Effort, advance: Callable[[], None]) -> Speed:
+    engine = load(path)
+    threads = torch.get_num_threads()
+    table, _ = measure(Nets(engine, float_twin(engine.model)), PEERS, 1, effort, advance)
+    torch.set_num_threads(threads)  # the timing was on one
+    ours, twin = table.rows[0], next(row for row in table.rows if row.net == "twin")
+    return Speed(what, table.milliseconds(ours), table.milliseconds(twin), table.times_onebit(twin))
+
+
+HEADS = ("net", "paper, Mbit", "ours, Mbit", "paper, saving", "ours, saving", "bytes on disk", "saving on disk")
+SPEED_HEADS = ("what", "paper, by count", "measured", "onebit, ms", "PyTorch float, ms")
+
+
+def rows(memory: Memory) -> list[tuple[str, ...]]:
+    """Cells of the table of sizes."""
+    cells = [
+        (name, f"{MEMORY['pcnn_mbit']:.1f}", f"{(of.paper_bits or 0) / 1e6:.1f}", f"{MEMORY['saving']:.2f} x",
+         f"{of.paper_compression:.2f} x", f"{of.file_bytes:,}", f"{of.file_compression:.2f} x")
+        for name, of in memory.one_bit.items()
+    ]  # fmt: skip
+    in_float = memory.float_bits
+    return [
+        *cells,
+        ("Resnet18", f"{MEMORY['float_mbit']}", f"{in_float / 1e6:.1f}", "", "", f"{in_float // 8:,}", ""),
+    ]
+
+
+def speed_rows(memory: Memory) -> list[tuple[str, ...]]:
+    """Cells of the table of speeds."""
+    count = f"{MEMORY['speedup']:.0f} x"
+    return [(s.what, count, f"{s.times:.1f} x", f"{s.onebit_ms:.3f}", f"{s.torch_ms:.2f}") for s in memory.speeds]
+
+
+def markdown(memory: Memory, sentence: str) -> str:
+    """For a document."""
+    lines = ["# memory and speed of Resnet18 (Table 5 of the paper)", "", sentence, ""]
+    for heads, cells in ((HEADS, rows(memory)), (SPEED_HEADS, speed_rows(memory))):
+        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
+        lines += [f"| {' | '.join(row)} |" for row in cells]
+        lines.append("")
+    lines += [
+        "- Mbit: as the paper counts, computed from the nets; bytes on disk: of the .onebit files, and of the",
+        "  float net's parameters",
+        "- the paper's 58 x is what 64 XNORs at a time would give by count; measured: the float net in PyTorch",
+        "  against onebit, W1A1, one image, one core, in turns",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(memory: Memory, facts: dict[str, Any]) -> str:
+    """For a program."""
+    about = {"name": "table-memory", "title": "memory and speed of Resnet18", "paper": "Table 5"}
+    return json.dumps(about | facts | memory.as_json(), indent=1) + "\n"

@@ -1,0 +1,175 @@
+"""What is kept of a run: a small JSON file that holds its result, how it came about and its curves.
+
+A table or a figure is made from records alone, so that it can be made anew where the runs are gone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onebit.counting import bits_of, storage
+from onebit.errors import UserError
+from onebit.paths import write_whole
+from onebit.reproduction.plans import RUNS, Experiment, same_run
+from onebit.training.config import FREE_AT_RESUME, Config
+from onebit.training.nets import build_trained, read_weights
+from onebit.training.recipes import checked, command_of
+from onebit.training.runfolder import ENVIRONMENT, METRICS, RunFolder
+
+RECORDS = "records"
+CURVES = (
+    "stage", "epoch", "loss_s", "loss_p", "train_top1", "held_out_top1", "held_out_loss", "test_top1", "test_loss",
+    "lr", "flipped_kernels",
+)  # fmt: skip
+
+
+class Histogram(BaseModel):
+    """How the kernels of the first 1-bit layer were spread after an epoch; see `onebit.training.kernels`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: int
+    epoch: int
+    layer: str
+    a: float
+    counts: list[int]
+
+
+class Record(BaseModel):
+    """A finished run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    name: str
+    net: str
+    data: str  # as people call it, such as 'CIFAR-10 (JPEG)'
+    command: str
+    commit: str | None
+    cpu: str
+    threads: int
+    torch: str
+    seed: int
+    epochs: int
+    minutes: float
+    top1: float
+    top5: float
+    test_loss: float
+    test_images: int
+    held_out_top1: float | None
+    weight_bits: int
+    activation_bits: int
+    parameters: int
+    bytes: int  # counted, see onebit.storage
+    config: dict[str, Any]
+    curves: dict[str, list[float | None]]
+    kernels: list[Histogram]
+
+
+def record_of(folder: Path, data_name: str) -> Record | None:
+    """The record of a run, if it is finished."""
+    run = RunFolder(folder)
+    summary = run.summary()
+    if summary is None:
+        return None
+    environment = json.loads((folder / ENVIRONMENT).read_text())
+    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+    config = checked(run.stored_config())
+    net = build_trained(read_weights(folder))
+    kept, (weight_bits, activation_bits) = storage(net), bits_of(net)
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    return Record(
+        name=folder.name,
+        net=summary["net"],
+        data=data_name,
+        command=command_of(_portable(config)),
+        commit=environment.get("commit"),
+        cpu=environment["cpu"],
+        threads=environment["threads"],
+        torch=environment["packages"]["torch"],
+        seed=summary["seed"],
+        epochs=summary["epochs"],
+        minutes=round(summary["training_seconds"] / 60, 2),
+        top1=summary["test_top1"],
+        top5=summary["test_top5"],
+        test_loss=summary["test_loss"],
+        test_images=summary["test_images"],
+        held_out_top1=summary["held_out_top1"],
+        weight_bits=weight_bits,
+        activation_bits=activation_bits,
+        parameters=kept.parameters,
+        bytes=kept.bytes,
+        config=_told(config),
+        curves={key: [_rounded(epoch.get(key)) for epoch in epochs] for key in CURVES},
+        kernels=[_first_layer(line) for line in lines if line["kind"] == "kernels" and line["layers"]],
+    )
+
+
+def _portable(config: Config) -> Config:
+    """With names in place of this machine's folders."""
+    runs = {k: f"{RUNS}/{Path(v).name}" for k in ("teacher", "initial_checkpoint") if (v := getattr(config, k))}
+    return config.model_copy(update={"data_dir": "DATA" if config.data != "digits" else None, **runs})
+
+
+def _told(config: Config) -> dict[str, Any]:
+    """The keys that make the run what it is."""
+    keys = _portable(config).model_dump(mode="json", exclude_none=True)
+    return {k: v for k, v in keys.items() if k not in FREE_AT_RESUME or k in {"teacher", "initial_checkpoint"}}
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.5g}")
+
+
+def _first_layer(line: dict[str, Any]) -> Histogram:
+    name, layer = next(iter(line["layers"].items()))
+    return Histogram(stage=line["stage"], epoch=line["epoch"], layer=name, a=layer["a"], counts=layer["counts"])
+
+
+def record_path(out: Path, name: str) -> Path:
+    """Where the record of a run is."""
+    return out / RECORDS / f"{name}.json"
+
+
+def write_record(out: Path, record: Record) -> None:
+    """Keep it."""
+    file = record_path(out, record.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, as_json(record).encode())
+
+
+def as_json(record: Record) -> str:
+    """A line a key: lists of numbers are not spread over hundreds of lines."""
+    keys = record.model_dump(mode="json")
+    nested = {"curves", "kernels"}
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in keys.items() if key not in nested]
+    curves = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in keys["curves"].items()]
+    kernels = [f"    {json.dumps(value)}" for value in keys["kernels"]]
+    lines.append('  "curves": {\n' + ",\n".join(curves) + "\n  }")
+    lines.append('  "kernels": [\n' + ",\n".join(kernels) + "\n  ]" if kernels else '  "kernels": []')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_record(file: Path) -> Record:
+    """A record, checked."""
+    try:
+        return Record.model_validate_json(file.read_text())
+    except (ValidationError, UnicodeDecodeError):
+        raise UserError(
+            f"{file}: not a record that this version writes; remove it to train the run again"
+        ) from None
+
+
+def known_record(out: Path, run: Experiment) -> Record | None:
+    """The record of a planned run, if there is one."""
+    file = record_path(out, run.name)
+    if not file.is_file():
+        return None
+    record = read_record(file)
+    if not same_run(checked(record.config), run.config):
+        raise UserError(f"{file}: of another run than {run.name} is now; move it away to train it again")
+    return record

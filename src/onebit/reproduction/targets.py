@@ -1,0 +1,208 @@
+"""Every table and figure: which runs it takes, in each budget.
+
+paper   the paper's protocol: 200 epochs on CIFAR, 60 on ImageNet
+cpu     hours on two cores: 5 epochs (30 for the nets that are kept), 16 channels
+smoke   a minute: does it work; on the digits of the package
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onebit.methods import METHODS
+from onebit.reproduction import published
+from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
+
+RATES = (0.1, 0.3, 1.0)  # what every method may choose from, on held-out images
+BEST_RATE = 0.3  # of PCNN, among RATES (table-methods)
+WIDTHS = {"cpu": 16, "smoke": 4}  # the paper's i
+SMOKE = {"data": "digits", "epochs": 1, "sched": "cosine", "warmup_epochs": 0.1, "batch_size": 32,
+         "limit_images": 160, "hold_out": 32, "bn_batches": 2, "channels_last": False}  # fmt: skip
+PAPER_RATES = (0.1,)
+
+
+def _short(setting: Setting) -> dict[str, Any]:
+    """What a budget changes of a recipe for CIFAR. A cosine suits any length; steps are made for 200 epochs."""
+    if setting.budget == "paper":
+        return {}
+    if setting.budget == "smoke":
+        return SMOKE
+    return {"epochs": 5, "sched": "cosine", "warmup_epochs": 0.5, "hold_out": 5000, **precision()}
+
+
+def _long(setting: Setting) -> dict[str, Any]:
+    """Of nets that are kept: more epochs, and every training image."""
+    keys = _short(setting)
+    return (
+        keys | {"epochs": 30, "warmup_epochs": 1.0, "hold_out": 0, "test_every": 1} if keys is not SMOKE else keys
+    )
+
+
+def _cifar(
+    setting: Setting, budget_keys: dict[str, Any], rates: Sequence[float], seeds: Sequence[int], **keys: Any
+) -> tuple[Experiment, ...]:
+    """A run on CIFAR-10 for each learning rate and seed; W learns a tenth as fast."""
+    if setting.budget == "smoke":
+        rates, seeds = rates[:1], seeds[:1]
+    return tuple(
+        setting.plan("cifar10-pcnn22", budget_keys, lr=lr, lr_w=lr / 10, seed=seed, **keys)
+        for seed in seeds
+        for lr in rates
+    )
+
+
+def table_lambda(setting: Setting) -> Target:
+    """Table 2: lam of PCNN-22 and PCNN-40. The paper's are J = 4, which two cores would take days for."""
+    is_paper = setting.budget == "paper"
+    J = 4 if is_paper else 1
+    rates = PAPER_RATES if is_paper else (BEST_RATE,)
+    width = WIDTHS.get(setting.budget, 16)
+    entries = []
+    two_seeds = setting.seeds_or(*((0,) if is_paper else (0, 1)))
+    for model, seeds in (("wrn22", two_seeds), ("wrn40", setting.seeds_or(0))):
+        for lam, top1 in zip(published.LAMBDAS, published.LAMBDA_TOP1[model], strict=True):
+            runs = _cifar(
+                setting, _short(setting), rates, seeds, model=model, width=width, projections=J, **_lam(lam)
+            )
+            entries.append(Entry((f"PCNN-{model[3:]}", f"{lam:g}"), runs, top1))
+    keys = {"width": width, "projections": J}
+    runs = _cifar(setting, _short(setting), rates, two_seeds, decay_kernels=False, **keys)
+    entries.append(Entry(("PCNN-22, no weight decay on C", "0.0001"), runs))
+    if not is_paper:  # to see what the loss does when it is strong enough for few epochs
+        for lam in (1e-2, 1e-1):
+            runs = _cifar(setting, _short(setting), rates, setting.seeds_or(0), lam=lam, **keys)
+            entries.append(Entry(("PCNN-22", f"{lam:g}"), runs))
+    notes = ("the paper's are J = 4; ours J = 1 in this budget",) if not is_paper else ()
+    return Target("table-lambda", "Table 2", "lambda, on CIFAR-10", ("net", "lambda"), tuple(entries), notes)
+
+
+def _lam(lam: float) -> dict[str, Any]:
+    """The default is not written down, so that the run is the one of other tables, too."""
+    return {} if lam == 1e-4 else {"lam": lam}
+
+
+def table_cifar(setting: Setting) -> Target:
+    """Table 3: the methods on CIFAR-10 and CIFAR-100."""
+    entries = []
+    for row in published.CIFAR:
+        for data, top1 in (("cifar10", row.cifar10), ("cifar100", row.cifar100)):
+            runs: tuple[Experiment, ...] = ()
+            if setting.budget == "paper" and top1 is not None:
+                keys = {"data": data, "method": row.method, "width": row.width, "projections": row.projections}
+                runs = _cifar(setting, {}, PAPER_RATES, setting.seeds_or(0), **keys)
+            elif data == "cifar10" and (row.width == 16 or row.method not in {"float", "pcnn"}):
+                runs = _small_cifar(setting, row)
+            if top1 is not None:
+                entries.append(Entry((row.model, row.parameters, data), runs, top1))
+    notes = ["parameters: the paper's; five rivals are quoted there from their own papers, with larger nets"]
+    if setting.budget == "paper":
+        notes.append("ours: rivals in WRN-22, i = 64")
+    else:
+        notes.append(f"ours: all in WRN-22, i = {WIDTHS[setting.budget]}; the rest is not in this budget")
+    heads = ("model", "parameters", "data")
+    return Target("table-cifar", "Table 3", "accuracy on CIFAR", heads, tuple(entries), tuple(notes))
+
+
+def _small_cifar(setting: Setting, row: published.CifarRow) -> tuple[Experiment, ...]:
+    width = WIDTHS[setting.budget]
+    if row.projections > 1:
+        if setting.budget == "cpu" and row.projections > 2:
+            return ()  # tensors of 64 channels: hours for each run
+        seeds, keys = setting.seeds_or(0), {"width": width, "projections": row.projections}
+        return _cifar(setting, _short(setting), (BEST_RATE,), seeds, **keys)
+    return _method(setting, row.method)
+
+
+def _method(setting: Setting, method: str) -> tuple[Experiment, ...]:
+    """A method on equal terms: the same net, data and schedule, and the same choice of learning rates."""
+    rates = PAPER_RATES if setting.budget == "paper" else RATES
+    keys = {"method": method, "width": WIDTHS.get(setting.budget, 64)}
+    return _cifar(setting, _short(setting), rates, setting.seeds_or(0), **keys)
+
+
+def table_methods(setting: Setting) -> Target:
+    """Not in the paper: every method that it compares with, on equal terms."""
+    entries = [Entry((method,), _method(setting, method)) for method in METHODS]
+    notes = ("for each method the learning rate that is best on held-out images, of " + ", ".join(map(str, RATES)),)
+    title = f"every method in the same WRN-22, i = {WIDTHS.get(setting.budget, 64)}, on CIFAR-10"
+    return Target("table-methods", "", title, ("method",), tuple(entries), notes)
+
+
+def table_projections(setting: Setting) -> Target:
+    """Not in the paper: J with tensors of one width, J with kernels of one width, and what enters of W."""
+    width = WIDTHS.get(setting.budget, 16)
+    rates = PAPER_RATES if setting.budget == "paper" else (BEST_RATE,)
+    short, seeds = _short(setting), setting.seeds_or(0)
+    entries = []
+    for forward_w in ("elementwise", "mean"):
+        for J in (1, 2, 4):
+            keys: dict[str, Any] = {"width": width // J, "projections": J}
+            if forward_w == "mean":
+                keys["forward_w"] = forward_w
+            where = (f"{width}", f"{width // J}", str(J), forward_w)
+            entries.append(Entry(where, _cifar(setting, short, rates, seeds, **keys)))
+    for J in (1, 4):  # J = 2 is above: tensors of `width` channels
+        keys = {"width": width // 2, "projections": J}
+        where = (str(width // 2 * J), str(width // 2), str(J), "elementwise")
+        entries.append(Entry(where, _cifar(setting, short, rates, seeds, **keys)))
+    heads = ("tensors", "kernels (i)", "J", "forward_w")
+    return Target("table-projections", "", "J projections, on CIFAR-10", heads, tuple(entries))
+
+
+def table_best(setting: Setting) -> Target:
+    """Not in the paper: the nets that are kept, W1A32 and W1A1 beside float, with the best of our options."""
+    keys = {"width": WIDTHS.get(setting.budget, 16)}
+    long, seed = _long(setting), {"seed": (setting.seeds or (0,))[0]}
+    in_float = setting.plan("cifar10-pcnn22", long, lr=0.1, lr_w=0.01, method="float", **keys, **seed)
+    rate = 0.1 if setting.budget == "paper" else BEST_RATE
+    pcnn = setting.plan("cifar10-pcnn22", long, lr=rate, lr_w=rate / 10, **keys, **seed)
+    signs = setting.plan(
+        "cifar10-pcnn22", long, in_float.name, lr=rate, lr_w=rate / 10, activation_bits=1, two_stage=True,
+        shortcuts="conv", teacher=setting.run_folder(in_float.name), **keys, **seed,
+    )  # fmt: skip
+    entries = (
+        Entry(("float", "32/32"), (in_float,), 92.62),
+        Entry(("PCNN-22, J = 1", "1/32"), (pcnn,), 89.17),
+        Entry(("PCNN-22, J = 1, two stages, shortcuts round every conv, distilled from float", "1/1"), (signs,)),
+    )
+    notes = ("all training images, none held out: nothing was chosen by test images",)
+    return Target("table-best", "", "the nets of the zoo, on CIFAR-10", ("net", "W/A"), entries, notes)
+
+
+def figure_lambda(setting: Setting) -> Target:
+    """Fig. 2: how the kernels of the first layer are spread, for each lam."""
+    table = table_lambda(setting)
+    chosen = [e for e in table.entries if e.where[0] == "PCNN-22"]
+    entries = tuple(Entry((f"lambda = {entry.where[1]}",), entry.runs[:1]) for entry in chosen)
+    return Target("figure-lambda", "Fig. 2", "kernels of the first 1-bit layer over lambda", ("lambda",), entries)
+
+
+def figure_epoch(setting: Setting) -> Target:
+    """Fig. 3: how they are spread as training goes on."""
+    is_paper = setting.budget == "paper"
+    run = _of_lambda(setting, "0.0001") if is_paper else table_best(setting).entries[1].runs[0]
+    title = "kernels of the first 1-bit layer over the epochs, lambda = 1e-4"
+    return Target("figure-epoch", "Fig. 3", title, ("net",), (Entry(("PCNN-22",), (run,)),))
+
+
+def _of_lambda(setting: Setting, lam: str) -> Experiment:
+    (entry,) = [e for e in table_lambda(setting).entries if e.where == ("PCNN-22", lam)]
+    return entry.runs[0]
+
+
+def figure_losscurve(setting: Setting) -> Target:
+    """Fig. 4: losses with and without the projection loss."""
+    chosen = (("lambda = 0", "0"), ("lambda = 1e-4", "0.0001"))
+    entries = tuple(Entry((label,), (_of_lambda(setting, lam),)) for label, lam in chosen)
+    return Target("figure-losscurve", "Fig. 4", "loss with and without the projection loss", ("net",), entries)
+
+
+def figure_diversity(setting: Setting) -> Target:
+    """Fig. 5: four kernels of J = 4, and what they see."""
+    (entry,) = [e for e in table_projections(setting).entries if e.where[2:] == ("4", "elementwise")][:1]
+    title = "kernels and feature maps of J = 4 projections"
+    return Target("figure-diversity", "Fig. 5", title, ("net",), (Entry(("J = 4",), entry.runs[:1]),))
+
+
+Planner = Callable[[Setting], Target]
