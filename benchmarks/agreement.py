@@ -14,17 +14,16 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from onebit.commands import main as onebit
 from onebit.data.catalog import load_data
 from onebit.loading import load
+from onebit.reproduction.eight_bits import batches_of, compare_outputs
+from onebit.runnable import Floats
 from onebit.training.evaluation import Feed
 from onebit.training.nets import build_trained, read_weights
 from onebit.training.recipes import checked
-
-BATCH = 100
 
 
 def main() -> None:
@@ -53,22 +52,18 @@ def main() -> None:
         if onebit(words):
             raise SystemExit(2)
         packed = load(path, engine=asked.engine)
-    count = min(asked.images, len(test.labels))
-    rows = [np.arange(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
-    same = right = right_packed = 0
-    worst, start = 0.0, time.perf_counter()
-    for batch in test.batches(rows):
-        images, labels = feed(batch)
+
+    def in_torch(images: torch.Tensor) -> Floats:
         with torch.inference_mode():
-            expected = net(images).numpy()
-        found = packed(images.numpy())
-        worst = max(worst, float(np.abs(found - expected).max() / np.abs(expected).max()))
-        same += int((found.argmax(1) == expected.argmax(1)).sum())
-        right += int((expected.argmax(1) == labels.numpy()).sum())
-        right_packed += int((found.argmax(1) == labels.numpy()).sum())
-    shares = f"same class {100 * same / count:.2f} %, largest difference {worst:.1e} of the largest output"
-    accuracy = f"top-1 {100 * right / count:.2f} % in PyTorch, {100 * right_packed / count:.2f} % from the file"
-    print(f"{spec.summary()}, {count} test images: {shares}; {accuracy}; {time.perf_counter() - start:.0f} s")
+            made: Floats = net(images).numpy()
+        return made
+
+    start = time.perf_counter()
+    found = compare_outputs(in_torch, packed, batches_of(test, asked.images), feed)
+    shares = f"same class {found.same_class:.2f} %, largest difference {found.difference:.1e} of the largest output"
+    accuracy = f"top-1 {found.torch_top1:.2f} % in PyTorch, {found.file_top1:.2f} % from the file"
+    took = f"{time.perf_counter() - start:.0f} s"
+    print(f"{spec.summary()}, {found.images} test images: {shares}; {accuracy}; {took}")
 
 
 if __name__ == "__main__":

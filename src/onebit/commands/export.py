@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     weights = read_weights(arguments.net, arguments.which)
     spec, file = weights.spec, _target(arguments)
     net = build_trained(weights).eval()
-    images = list(_calibration(arguments, spec)) if has_levels and arguments.calibrate != 0 else None
+    images = _calibration(arguments, spec) if has_levels and arguments.calibrate != 0 else None
     with Progress("calibrating", sum(map(len, images or [])), quiet=not images) as progress:
         summary = export_trained(
             spec,
@@ -107,24 +107,19 @@ def _target(arguments: argparse.Namespace) -> Path:
     return net / "net.onebit" if net.is_dir() else net.with_suffix(".onebit")
 
 
-def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> Iterator[Any]:
+def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> list[Any]:
     """Training images, as the net takes them."""
-    import numpy as np
-    import torch
-
     from onebit.commands.eval import trained_on
     from onebit.data.catalog import load_data
-    from onebit.training.evaluation import Feed
+    from onebit.training.exports import CALIBRATION_IMAGES, calibration_images
     from onebit.training.recipes import checked
 
     folder = arguments.data_dir or trained_on(arguments.net, same_data=True)
     name = checked({"data": spec.data}, {"data": ""}).data
     data = load_data(name, folder, image_size=spec.image_shape[1], workers=0)
-    feed = Feed(spec.mean, spec.deviation, torch.device("cpu"))
-    count = min(256 if arguments.calibrate is None else arguments.calibrate, len(data.train.labels))
-    rows = np.random.default_rng(0).permutation(len(data.train.labels))[:count]
-    parts = [np.sort(part) for part in np.array_split(rows, -(-count // 64))]
-    return (feed(batch)[0] for batch in data.train.batches(parts))
+    return calibration_images(
+        spec, data, CALIBRATION_IMAGES if arguments.calibrate is None else arguments.calibrate
+    )
 
 
 def _shown(images: list[Any], progress: Progress) -> Iterator[Any]:

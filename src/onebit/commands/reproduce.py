@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from onebit.console import complain, print_table, say
@@ -77,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     code = _train(setting, missing, arguments) if missing else 0
     if code >= 128 or arguments.part:
         return code
-    return _make(setting, targets, arguments) or code
+    _make(setting, targets, arguments)
+    return code
 
 
 def _near(name: str, names: Any) -> str:
@@ -151,43 +151,28 @@ def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.
                 complain("onebit reproduce", "stopped and saved; the same command goes on")
                 return 128 + stopped
             failed = failed or bool(failures)
-            waiting = [
-                run for run in waiting if run not in now and all(_is_done(folder, name) for name in run.needs)
-            ]
+            waiting = [run for run in waiting if run not in now and all(summary_of(folder, b) for b in run.needs)]
             for failure in failures:
                 complain("onebit reproduce", f"{failure.run.name} failed: {failure.why}")
     return int(failed or not all(summary_of(folder, run) for run in missing))
 
 
-def _is_done(folder: Path, name: str) -> bool:
-    from onebit.training.runfolder import RunFolder
-
-    return RunFolder(folder / name).summary() is not None
-
-
-def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> int:
+def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> None:
     """Write and show the tables and figures."""
-    from onebit.reproduction import memory
-    from onebit.reproduction.making import MEMORY, as_json, dumps, make, make_memory
-    from onebit.reproduction.tables import heading, remarks, rows
+    import json
 
-    shown: list[dict[str, Any]] = []
-    for target in targets:
-        made = make(setting, target)
-        shown.append(as_json(made))
+    from onebit.reproduction.making import MEMORY, make, make_memory
+    from onebit.reproduction.sheets import write
+
+    documents: list[dict[str, Any]] = []
+    for target in [*targets, *([None] if MEMORY in arguments.names else [])]:
+        made = make(setting, target) if target else make_memory(setting)
+        files = write(setting.out, made)
+        documents.append(made.as_json() | {"files": list(map(str, files))})
         if not arguments.json:
-            heads, cells = rows(target, made.found)
-            print_table(heading(target), heads, cells, left=len(target.heads))
-            for line in remarks(target, made.found):
+            for number, sheet in enumerate(made.sheets):
+                print_table("" if number else made.heading, sheet.heads, sheet.rows, left=sheet.words)
+            for line in [made.sentence, *made.remarks, f"written: {', '.join(map(str, files))}"]:
                 say(line)
-            say("written: " + ", ".join(map(str, made.files)))
-    if MEMORY in arguments.names:
-        found, files = make_memory(setting)
-        shown.append({"name": MEMORY, "files": [str(file) for file in files], **found.as_json()})
-        if not arguments.json:
-            print_table("memory of Resnet18 (Table 5 of the paper)", memory.HEADS, memory.rows(found))
-            print_table("speed of its convolutions, W1A1", memory.SPEED_HEADS, memory.speed_rows(found))
-            say("written: " + ", ".join(map(str, files)))
     if arguments.json:
-        print(dumps(shown))  # noqa: T201
-    return 0
+        print(json.dumps(documents))  # noqa: T201

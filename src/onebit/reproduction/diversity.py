@@ -28,11 +28,10 @@ def diversity(run: Path, data: DataSet, title: str) -> tuple[Figure, dict[str, A
     net = build_trained(weights).eval()
     layers = [module for module in net.modules() if isinstance(module, ProjectionConv2d)]
     made = feature_maps(net, layers, _image(data))
-    shown = len(layers) // 2  # a layer of the middle: its maps are still large enough to look at
+    shown = len(layers) // 3 - 1  # the last layer before images become smaller
     layer, maps = layers[shown], made[shown]
     J = layer.num_projections
-    figure = new_figure(2.0 * J, 6.4)
-    figure.suptitle(title)
+    figure = new_figure(2.0 * J, 6.6, title)
     axes = figure.subplots(3, J, squeeze=False)
     kernels = layer.quantized_weight().detach().sign()[:J, 0]
     for j in range(J):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +21,16 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SHOWN_EPOCHS = 4
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Without pyplot: no display, nothing global."""
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """Without pyplot: no display, nothing global. The first line of the title is larger than the others."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    first, *others = title.splitlines()
+    below = [part for line in others for part in wrap(line, int(14 * width))]
+    figure.suptitle("\n".join([*wrap(first, int(11 * width)), *below]), fontsize="medium")
     return figure
 
 
@@ -61,8 +65,7 @@ def spread_of(histogram: Histogram) -> dict[str, float]:
 
 def histograms(parts: Sequence[tuple[str, Histogram]], title: str) -> Figure:
     """Side by side, in the kernels' own units, each with lines at -a and +a."""
-    figure = new_figure(3.0 * len(parts), 3.2)
-    figure.suptitle(title)
+    figure = new_figure(max(6.0, 2.6 * len(parts)), 3.2, title)
     axes = figure.subplots(1, len(parts), squeeze=False)[0]
     for ax, (label, histogram) in zip(axes, parts, strict=True):
         edges = np.linspace(-REACH, REACH, BINS + 1) * histogram.a
@@ -88,11 +91,11 @@ def over_lambda(found: Sequence[Outcome], title: str) -> tuple[Figure | None, di
 
 
 def over_epochs(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
-    """Fig. 3: some epochs of one run, the second (or first) to the last."""
+    """Fig. 3: some epochs of one run, from the second to the last; the records begin with epoch 0."""
     if not found[0].chosen:
         return None, {}
     kernels = found[0].chosen[0].kernels
-    at = np.unique(np.linspace(min(1, len(kernels) - 1), len(kernels) - 1, SHOWN_EPOCHS).round().astype(int))
+    at = np.unique(np.linspace(min(2, len(kernels) - 1), len(kernels) - 1, SHOWN_EPOCHS).round().astype(int))
     parts = [(f"epoch {kernels[n].epoch}", kernels[n]) for n in at]
     return histograms(parts, title), {label: spread_of(histogram) for label, histogram in parts}
 
@@ -102,7 +105,7 @@ def losses(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[st
     runs = [(outcome.entry.where[0], outcome.chosen[0]) for outcome in found if outcome.chosen]
     if not runs:
         return None, {}
-    figure = new_figure(7, 4.5)
+    figure = new_figure(7, 4.5, title)
     ax = figure.subplots()
     numbers: dict[str, Any] = {}
     for colour, (label, record) in zip(COLOURS, runs, strict=False):
@@ -111,7 +114,7 @@ def losses(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[st
         ax.plot(epochs, _points(record.curves["loss_s"]), color=colour, linestyle="--", label=f"{label}, training")
         ax.plot(epochs, _points(unseen[1]), color=colour, label=f"{label}, {unseen[0]}")
         numbers[label] = {"training": record.curves["loss_s"], unseen[0]: unseen[1], "top1": record.top1}
-    ax.set(title=title, xlabel="epoch", ylabel="cross entropy")
+    ax.set(xlabel="epoch", ylabel="cross entropy")
     ax.grid(alpha=0.3)
     ax.legend(fontsize="small")
     return figure, numbers

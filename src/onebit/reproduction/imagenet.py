@@ -14,11 +14,12 @@ SMOKE_IMAGES, SMOKE_SCALE = {"train": 48, "val": 32}, 5  # digits as files of 40
 
 def table_imagenet(setting: Setting) -> Target:
     """Table 4. In the budget of two cores: Resnet18 in float, W1A32 and W1A1, on small images."""
-    entries, kernels_only = [], ""
+    entries: list[Entry] = []
+    kernels_only: Experiment | None = None
     for row in published.IMAGENET:
         run = _run(setting, row, kernels_only)
-        if (row.net, row.method, row.activation_bits, row.projections) == ("resnet18", "pcnn", 32, 1) and run:
-            kernels_only = run.name
+        if (row.net, row.method, row.activation_bits, row.projections) == ("resnet18", "pcnn", 32, 1):
+            kernels_only = run
         entries.append(Entry((row.model, row.bits), (run,) if run else (), row.top1, row.top5))
     notes = ["W1A1 PCNN begins from the W1A32 net, with half of its learning rate"]
     if setting.budget == "cpu":
@@ -27,16 +28,16 @@ def table_imagenet(setting: Setting) -> Target:
     return Target("table-imagenet", "Table 4", "accuracy on ImageNet", heads, tuple(entries), tuple(notes))
 
 
-def _run(setting: Setting, row: published.ImagenetRow, kernels_only: str) -> Experiment | None:
+def _run(setting: Setting, row: published.ImagenetRow, kernels_only: Experiment | None) -> Experiment | None:
     in_cpu = row.net == "resnet18" and row.projections == 1 and row.method in {"float", "pcnn"}
     if setting.budget == "cpu" and not in_cpu:
         return None
     keys: dict[str, Any] = {"model": row.net, "method": row.method, "projections": row.projections}
-    needs: tuple[str, ...] = ()
-    if row.method == "pcnn" and row.activation_bits == 1:
+    needs: tuple[Experiment, ...] = ()
+    if row.method == "pcnn" and row.activation_bits == 1 and kernels_only:
         needs = (kernels_only,)
         keys |= {"activation_bits": 1, "lr": 0.05, "lr_w": 0.005}
-        keys["initial_checkpoint"] = setting.run_folder(kernels_only)
+        keys["initial_checkpoint"] = setting.run_folder(kernels_only.name)
     if setting.budget == "smoke":
         keys["data_dir"] = str(smoke_folder(setting.out))
     seed = (setting.seeds or (0,))[0]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from onebit.console import Progress
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
-from onebit.machine import this_machine
-from onebit.paths import write_whole
+from onebit.machine import source_commit, this_machine
 from onebit.reproduction import figures, tables, targets
 from onebit.reproduction.imagenet import table_imagenet
 from onebit.reproduction.outcomes import Outcome, outcomes
 from onebit.reproduction.plans import RUNS, Experiment, Setting, Target
 from onebit.reproduction.records import known_record, record_of, write_record
+from onebit.reproduction.sheets import Made
 from onebit.training.loop import divide
+from onebit.training.nets import read_weights
+from onebit.training.runfolder import RunFolder
 from onebit.training.session import data_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PLANNERS: dict[str, targets.Planner] = {
     "table-lambda": targets.table_lambda,
@@ -34,6 +32,7 @@ PLANNERS: dict[str, targets.Planner] = {
     "table-methods": targets.table_methods,
     "table-projections": targets.table_projections,
     "table-best": targets.table_best,
+    "table-w1a8": targets.table_w1a8,
 }
 MEMORY = "table-memory"
 TITLES = {
@@ -48,8 +47,9 @@ TITLES = {
     "table-methods": "not in the paper: every method on equal terms",
     "table-projections": "not in the paper: J, kernels and tensors of one width, what enters of W",
     "table-best": "not in the paper: the nets of the zoo, W1A32 and W1A1 beside float",
+    "table-w1a8": "not in the paper: what 8 bits cost, of inputs and of the layers that are not 1-bit",
 }
-NEEDS_WEIGHTS = {"figure-diversity"}  # a record is not enough
+NEEDS_WEIGHTS = {"figure-diversity", "table-w1a8"}  # a record is not enough
 BUDGETS = {
     "paper": "the paper's protocol",
     "cpu": "the budget of two cores (short runs, few channels: below what 200 epochs give)",
@@ -63,13 +63,11 @@ DATA_NAMES = {
 }
 
 
-class Made(NamedTuple):
-    """A table or a figure that was written."""
-
-    target: Target
-    found: list[Outcome]
-    files: list[Path]
-    numbers: dict[str, Any]  # behind a figure
+DRAWN = {
+    "figure-lambda": figures.over_lambda,
+    "figure-epoch": figures.over_epochs,
+    "figure-losscurve": figures.losses,
+}
 
 
 def missing_runs(setting: Setting, wanted: Sequence[Target]) -> list[Experiment]:
@@ -77,27 +75,22 @@ def missing_runs(setting: Setting, wanted: Sequence[Target]) -> list[Experiment]
     needed: dict[str, Experiment] = {}
     for target in wanted:
         for run in target.experiments:
-            gone = (
-                target.name in NEEDS_WEIGHTS and not (setting.out / RUNS / run.name / "last.safetensors").is_file()
-            )
-            if known_record(setting.out, run) is None or gone:
+            without = target.name in NEEDS_WEIGHTS and not _has_weights(setting, run)
+            if known_record(setting.out, run) is None or without:
+                needed |= {before.name: before for before in run.needs if not _has_weights(setting, before)}
                 needed[run.name] = run
-    for run in list(needed.values()):  # a teacher is itself among the runs of its table
-        _require(setting, wanted, run, needed)
     return list(needed.values())
 
 
-def _require(setting: Setting, wanted: Sequence[Target], run: Experiment, needed: dict[str, Experiment]) -> None:
-    planned = {each.name: each for target in wanted for each in target.experiments}
-    for name in run.needs:
-        if not (setting.out / RUNS / name / "last.safetensors").is_file():
-            needed.setdefault(name, planned[name])
+def _has_weights(setting: Setting, run: Experiment) -> bool:
+    """Whether a finished run is there as a whole, not only its record."""
+    return RunFolder(setting.out / RUNS / run.name).summary() is not None
 
 
 def ready(waiting: Sequence[Experiment]) -> list[Experiment]:
-    """Those whose needs are finished."""
+    """Those that need no run that is waiting, too."""
     pending = {run.name for run in waiting}
-    return [run for run in waiting if not pending & set(run.needs)]
+    return [run for run in waiting if pending.isdisjoint(before.name for before in run.needs)]
 
 
 def check_data(runs: Sequence[Experiment]) -> None:
@@ -126,41 +119,44 @@ def name_of_data(run: Experiment) -> str:
 
 
 def make(setting: Setting, target: Target) -> Made:
-    """Write a table or a figure from what is finished."""
+    """A table or a figure, from what is finished."""
     found = outcomes(target, setting.out)
     facts = facts_of(setting, found)
-    base = setting.out / target.name
-    if target.name.startswith("table"):
-        contents = {".md": tables.markdown(target, found, facts), ".json": tables.as_json(target, found, facts)}
-        files = {ending: text.encode() for ending, text in contents.items()}
-        numbers: dict[str, Any] = {}
-    else:
-        title = f"{tables.heading(target)}\n{facts['sentence']}"
-        figure, numbers = _figure(setting, target, found, title)
-        files = {f".{kind}": picture for kind, picture in figures.drawn(figure).items()} if figure else {}
-        files[".json"] = tables.as_json(target, found, facts | {"numbers": numbers}).encode()
-    setting.out.mkdir(parents=True, exist_ok=True)
-    for ending, content in files.items():
-        write_whole(base.with_name(base.name + ending), content)
-    return Made(target, found, [base.with_name(base.name + ending) for ending in files], numbers)
-
-
-def _figure(
-    setting: Setting, target: Target, found: list[Outcome], title: str
-) -> tuple[Figure | None, dict[str, Any]]:
-    if target.name == "figure-diversity":
+    sentence = str(facts.pop("sentence"))
+    entries = [outcome.as_json(target.heads) for outcome in found]
+    remarks = tables.remarks(target, found)
+    made = Made(
+        target.name, target.number, target.title, sentence, [tables.sheet_of(target, found)], remarks,
+        facts | {"entries": entries},
+    )  # fmt: skip
+    if target.name in DRAWN:
+        figure, numbers = DRAWN[target.name](found, f"{made.heading}\n{sentence}")
+    elif target.name == "figure-diversity" and found[0].chosen:
         from onebit.reproduction.diversity import diversity
 
         run = target.experiments[0]
-        if not found[0].chosen:
-            return None, {}
-        return diversity(setting.out / RUNS / run.name, data_of(run.config), title)
-    draw = {
-        "figure-lambda": figures.over_lambda,
-        "figure-epoch": figures.over_epochs,
-        "figure-losscurve": figures.losses,
-    }
-    return draw[target.name](found, title)
+        figure, numbers = diversity(
+            setting.out / RUNS / run.name, data_of(run.config), f"{made.heading}\n{sentence}"
+        )
+    elif target.name == "table-w1a8" and all(outcome.chosen for outcome in found):
+        return _eight_bits(setting, target, made)
+    else:
+        return made
+    pictures = figures.drawn(figure) if figure else {}
+    return made._replace(numbers=made.numbers | {"numbers": numbers}, pictures=pictures)
+
+
+def _eight_bits(setting: Setting, target: Target, made: Made) -> Made:
+    from onebit.reproduction import eight_bits
+
+    most = 100 if setting.budget == "smoke" else 1 << 30
+    rows: list[eight_bits.Row] = []
+    with Progress("evaluating files", len(target.experiments) * len(eight_bits.KINDS)) as progress:
+        for run in target.experiments:
+            weights = read_weights(setting.out / RUNS / run.name)
+            rows += eight_bits.rows_of(weights, data_of(run.config), progress.advance, most)
+    numbers = made.numbers | {"rows": eight_bits.dicts(rows)}
+    return made._replace(sheets=[eight_bits.sheet(rows)], remarks=eight_bits.REMARKS, numbers=numbers)
 
 
 def facts_of(setting: Setting, found: Sequence[Outcome]) -> dict[str, Any]:
@@ -173,7 +169,7 @@ def facts_of(setting: Setting, found: Sequence[Outcome]) -> dict[str, Any]:
     return {"budget": setting.budget, "data": data, "cpus": cpus, "sentence": "; ".join(words)}
 
 
-def make_memory(setting: Setting) -> tuple[Any, list[Path]]:
+def make_memory(setting: Setting) -> Made:
     """Table 5, which needs no training."""
     from onebit.benching.measuring import Effort
     from onebit.reproduction import memory
@@ -183,25 +179,10 @@ def make_memory(setting: Setting) -> tuple[Any, list[Path]]:
     with Progress("timing", memory.steps(effort)) as progress:
         found = memory.measured(effort, size, progress.advance)
     cpu = this_machine().cpu
+    numbers = {"budget": setting.budget, "cpus": [cpu], "commit": source_commit(), **found.as_json()}
     sentence = f"counted, and timed on {cpu}, one core"
-    facts = {"budget": setting.budget, "cpus": [cpu], "sentence": sentence}
-    setting.out.mkdir(parents=True, exist_ok=True)
-    files = {".md": memory.markdown(found, sentence), ".json": memory.as_json(found, facts)}
-    for ending, text in files.items():
-        write_whole(setting.out / f"{MEMORY}{ending}", text.encode())
-    return found, [setting.out / f"{MEMORY}{ending}" for ending in files]
-
-
-def as_json(made: Made) -> dict[str, Any]:
-    """What was made, for a program."""
-    entries = [outcome.as_json(made.target.heads) for outcome in made.found]
-    files = [str(file) for file in made.files]
-    return {"name": made.target.name, "files": files, "entries": entries, "numbers": made.numbers}
-
-
-def dumps(found: Sequence[dict[str, Any]]) -> str:
-    """One document."""
-    return json.dumps(list(found))
+    title = "memory and speed of Resnet18"
+    return Made(MEMORY, "Table 5", title, sentence, memory.sheets(found), memory.REMARKS, numbers)
 
 
 def check_data_name(runs: Sequence[Experiment], name: str | None) -> None:

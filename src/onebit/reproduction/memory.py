@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ from onebit.layers import ProjectionConv2d
 from onebit.loading import load
 from onebit.peers.twin import float_twin
 from onebit.reproduction.published import MEMORY
+from onebit.reproduction.sheets import Sheet
 from onebit.summary import Summary
 
 LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and sides of Resnet18's 1-bit convolutions
@@ -63,7 +63,7 @@ def measured(effort: Effort, image_size: int, advance: Callable[[], None]) -> Me
     with TemporaryDirectory() as folder:
         summaries, speeds = {}, []
         for label, method in (("PCNN", "pcnn"), ("XNOR-Net", "xnor")):
-            net = models.resnet18(method=method, activation_bits=1).eval()
+            net = _as_if_trained(models.resnet18(method=method, activation_bits=1))
             path = Path(folder) / f"{method}.onebit"
             summaries[label] = export(net, path, example)
         shown = f"Resnet18, {image_size} x {image_size}"
@@ -75,6 +75,20 @@ def measured(effort: Effort, image_size: int, advance: Callable[[], None]) -> Me
             speeds.append(_speed(f"3x3, {channels} channels, {side} x {side}", path, effort, advance))
     in_float = models.resnet18(method="float")
     return Memory(32 * sum(parameter.numel() for parameter in in_float.parameters()), summaries, speeds)
+
+
+def _as_if_trained(net: nn.Module) -> nn.Module:
+    """Norms and PReLUs with different numbers for every channel: a file stores equal ones once."""
+    with torch.no_grad():
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                for numbers in (module.weight, module.running_var):
+                    numbers.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+                for numbers in (module.bias, module.running_mean):
+                    numbers.normal_()  # type: ignore[union-attr]
+            elif isinstance(module, nn.PReLU):
+                module.weight.uniform_(0.1, 0.3)
+    return net.eval()
 
 
 def steps(effort: Effort) -> int:
@@ -92,46 +106,24 @@ def _speed(what: str, path: Path, effort: Effort, advance: Callable[[], None]) -
 
 
 HEADS = ("net", "paper, Mbit", "ours, Mbit", "paper, saving", "ours, saving", "bytes on disk", "saving on disk")
-SPEED_HEADS = ("what", "paper, by count", "measured", "onebit, ms", "PyTorch float, ms")
+SPEED_HEADS = ("W1A1", "paper, by count", "measured", "onebit, ms", "PyTorch in float, ms")
+REMARKS = [
+    "Mbit: as the paper counts, computed from the nets",
+    "bytes on disk: of the .onebit files, and of the float net's parameters",
+    "the paper's 58 x is what 64 XNORs at a time would give by count",
+    "measured: the float net in PyTorch against onebit, one image, one core, in turns",
+]
 
 
-def rows(memory: Memory) -> list[tuple[str, ...]]:
-    """Cells of the table of sizes."""
-    cells = [
+def sheets(memory: Memory) -> list[Sheet]:
+    """Sizes and speeds, for people."""
+    sizes = [
         (name, f"{MEMORY['pcnn_mbit']:.1f}", f"{(of.paper_bits or 0) / 1e6:.1f}", f"{MEMORY['saving']:.2f} x",
          f"{of.paper_compression:.2f} x", f"{of.file_bytes:,}", f"{of.file_compression:.2f} x")
         for name, of in memory.one_bit.items()
     ]  # fmt: skip
     in_float = memory.float_bits
-    return [
-        *cells,
-        ("Resnet18", f"{MEMORY['float_mbit']}", f"{in_float / 1e6:.1f}", "", "", f"{in_float // 8:,}", ""),
-    ]
-
-
-def speed_rows(memory: Memory) -> list[tuple[str, ...]]:
-    """Cells of the table of speeds."""
+    sizes.append(("Resnet18", f"{MEMORY['float_mbit']}", f"{in_float / 1e6:.1f}", "", "", f"{in_float // 8:,}", ""))
     count = f"{MEMORY['speedup']:.0f} x"
-    return [(s.what, count, f"{s.times:.1f} x", f"{s.onebit_ms:.3f}", f"{s.torch_ms:.2f}") for s in memory.speeds]
-
-
-def markdown(memory: Memory, sentence: str) -> str:
-    """For a document."""
-    lines = ["# memory and speed of Resnet18 (Table 5 of the paper)", "", sentence, ""]
-    for heads, cells in ((HEADS, rows(memory)), (SPEED_HEADS, speed_rows(memory))):
-        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
-        lines += [f"| {' | '.join(row)} |" for row in cells]
-        lines.append("")
-    lines += [
-        "- Mbit: as the paper counts, computed from the nets; bytes on disk: of the .onebit files, and of the",
-        "  float net's parameters",
-        "- the paper's 58 x is what 64 XNORs at a time would give by count; measured: the float net in PyTorch",
-        "  against onebit, W1A1, one image, one core, in turns",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def as_json(memory: Memory, facts: dict[str, Any]) -> str:
-    """For a program."""
-    about = {"name": "table-memory", "title": "memory and speed of Resnet18", "paper": "Table 5"}
-    return json.dumps(about | facts | memory.as_json(), indent=1) + "\n"
+    speeds = [(s.what, count, f"{s.times:.1f} x", f"{s.onebit_ms:.3f}", f"{s.torch_ms:.2f}") for s in memory.speeds]
+    return [Sheet(HEADS, sizes), Sheet(SPEED_HEADS, speeds)]

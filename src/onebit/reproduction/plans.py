@@ -18,11 +18,11 @@ RUNS = "runs"  # the folder of the runs, in the folder of a reproduction
 
 
 class Experiment(NamedTuple):
-    """A run that is planned; `needs` are names of runs that must be finished before."""
+    """A run that is planned; `needs` are runs that must be finished before."""
 
     name: str
     config: Config
-    needs: tuple[str, ...] = ()
+    needs: tuple[Experiment, ...] = ()
 
     @property
     def label(self) -> str:
@@ -73,7 +73,7 @@ class Setting:
     data_dir: str | None = None
     seeds: tuple[int, ...] | None = None  # None: as many as the table has
 
-    def plan(self, recipe: str, budget_keys: dict[str, Any], *needs: str, **keys: Any) -> Experiment:
+    def plan(self, recipe: str, budget_keys: dict[str, Any], *needs: Experiment, **keys: Any) -> Experiment:
         """A run: a recipe, what the budget changes of it, and what is this run's own."""
         placed: dict[str, Any] = {"threads": 1} if self.budget != "paper" else {}
         if self.data_dir:
@@ -110,6 +110,8 @@ def run_name(config: Config) -> str:
         parts.append("nodecay")
     if config.two_stage:
         parts.append("two_stage")
+    if config.hold_out == 0:
+        parts.append("all_images")
     parts += [key for key in ("teacher", "initial_checkpoint") if getattr(config, key) is not None]
     parts += [f"lr{config.lr:g}", f"{config.epochs}ep", f"seed{config.seed}"]
     return "-".join(parts)

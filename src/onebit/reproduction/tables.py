@@ -1,17 +1,16 @@
-"""Tables as Markdown and JSON: the paper's figures beside ours, the budget named."""
+"""Tables of accuracies: the paper's figures beside ours."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from onebit.reproduction.outcomes import Outcome
 from onebit.reproduction.plans import Target
+from onebit.reproduction.sheets import Sheet
 
 
-def rows(target: Target, found: Sequence[Outcome]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and cells, for people."""
+def sheet_of(target: Target, found: Sequence[Outcome]) -> Sheet:
+    """A row for every entry."""
     has_top5 = any(outcome.entry.top5 is not None for outcome in found)
     in_paper = any(outcome.entry.top1 is not None for outcome in found)
     heads = list(target.heads)
@@ -27,7 +26,15 @@ def rows(target: Target, found: Sequence[Outcome]) -> tuple[tuple[str, ...], lis
             row += [_percent(entry.top1), _percent(entry.top5)] if has_top5 else [_percent(entry.top1)]
         row += [_ours(outcome), _percent(outcome.top5)] if has_top5 else [_ours(outcome)]
         cells.append((*row, *_how(outcome)))
-    return tuple(heads), cells
+    return Sheet(tuple(heads), cells, len(target.heads))
+
+
+def remarks(target: Target, found: Sequence[Outcome]) -> list[str]:
+    """What the columns mean, what is missing."""
+    lines = ["top-1: of the test images, after the last epoch; ±: half of the range over the seeds"]
+    lines.append("bytes: of the trained net, counted (`onebit.storage`)")
+    missing = {line: None for outcome in found for line in outcome.missing}
+    return [*lines, *target.notes, *(f"unfinished: {line}" for line in missing)]
 
 
 def _percent(number: float | None) -> str:
@@ -38,7 +45,8 @@ def _ours(outcome: Outcome) -> str:
     if not outcome.chosen:
         return outcome.state
     spread = "" if outcome.spread is None else f" ± {outcome.spread:.2f}"
-    more = f" ({len(outcome.missing)} runs unfinished)" if outcome.missing else ""
+    count = len(outcome.missing)
+    more = f" ({count} {'run' if count == 1 else 'runs'} unfinished)" if count else ""
     return f"{outcome.top1:.2f}{spread}{more}"
 
 
@@ -47,34 +55,3 @@ def _how(outcome: Outcome) -> tuple[str, ...]:
         return ("", "", "", "")
     first = outcome.chosen[0]
     return (f"{first.bytes:,}", f"{first.config['lr']:g}", str(first.epochs), str(len(outcome.chosen)))
-
-
-def markdown(target: Target, found: Sequence[Outcome], facts: dict[str, Any]) -> str:
-    """For a document."""
-    heads, cells = rows(target, found)
-    words = len(target.heads)
-    lines = [f"# {heading(target)}", "", f"{facts['sentence']}", ""]
-    lines += [f"| {' | '.join(heads)} |", f"|{'---|' * words}{'---:|' * (len(heads) - words)}"]
-    lines += [f"| {' | '.join(row)} |" for row in cells]
-    lines += ["", *(f"- {note}" for note in remarks(target, found))]
-    return "\n".join(lines) + "\n"
-
-
-def heading(target: Target) -> str:
-    """What it is, and where in the paper."""
-    return f"{target.title} ({target.number} of the paper)" if target.number else target.title
-
-
-def remarks(target: Target, found: Sequence[Outcome]) -> list[str]:
-    """What the columns mean, what is missing."""
-    lines = ["top-1: of the test images, after the last epoch; ±: half of the range over the seeds"]
-    lines += [f"{note}" for note in target.notes]
-    lines += [f"unfinished: {line}" for outcome in found for line in outcome.missing]
-    return lines
-
-
-def as_json(target: Target, found: Sequence[Outcome], facts: dict[str, Any]) -> str:
-    """For a program."""
-    entries = [outcome.as_json(target.heads) for outcome in found]
-    about = {"name": target.name, "title": target.title, "paper": target.number, "notes": list(target.notes)}
-    return json.dumps(about | facts | {"entries": entries}, indent=1) + "\n"

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from onebit.data.decoding import RESIZE
+from onebit.data.splits import DataSet
 from onebit.exporting.exporter import export
 from onebit.modelfile import Preprocessing
 from onebit.summary import Summary
+from onebit.training.evaluation import Feed
 from onebit.training.nets import NetSpec
+
+CALIBRATION_IMAGES = 256
 
 
 def export_trained(
@@ -48,3 +53,12 @@ def export_trained(
 def crop_of(spec: NetSpec) -> float:
     """The part of a picture that training took for testing: see `onebit.data.decoding`."""
     return 1 / RESIZE if spec.data in {"imagefolder", "imagenet"} else 1.0
+
+
+def calibration_images(spec: NetSpec, data: DataSet, most: int = CALIBRATION_IMAGES) -> list[Tensor]:
+    """Some training images, always the same ones, as the net takes them, in batches."""
+    feed = Feed(spec.mean, spec.deviation, torch.device("cpu"))
+    count = min(most, len(data.train.labels))
+    rows = np.random.default_rng(0).permutation(len(data.train.labels))[:count]
+    parts = [np.sort(part) for part in np.array_split(rows, -(-count // 64))]
+    return [feed(batch)[0] for batch in data.train.batches(parts)]

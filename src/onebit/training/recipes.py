@@ -121,21 +121,25 @@ def to_toml(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
+def command_of(config: Config) -> str:
+    """The config as a line that does the same run again, whatever becomes of recipes: `onebit train` with flags.
+
+    Said are the data, the net, the method, and every key that is not as by default.
+    """
+    words = ["onebit", "train"]
+    for key, value in config:
+        if value == Config.model_fields[key].default and key not in {"data", "model", "method"}:
+            continue
+        if is_switch(key):
+            words.append(flag(key) if value else flag(f"no_{key}"))
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if isinstance(value, tuple) and len(value) == 1:
+            text += ","  # or one level would be a number of levels
+        words += [f"{flag(key)}={text}"] if text.startswith("-") else [flag(key), text]
+    return shlex.join(words)
+
+
 def _nearest(name: str, names: Any) -> str:
     near = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
-
-
-def command_of(config: Config) -> str:
-    """The command line that asks for this config: a flag for every key that is not as it is without."""
-    words = ["onebit", "train"]
-    for key, field in Config.model_fields.items():
-        value = getattr(config, key)
-        if value == field.default or value is None:
-            continue
-        if is_switch(key):
-            words.append(flag(key) if value else flag(key).replace("--", "--no-", 1))
-        else:
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words += [flag(key), text]
-    return shlex.join(words)

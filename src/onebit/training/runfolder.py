@@ -143,8 +143,9 @@ class RunFolder:
         try:
             with (self.path / METRICS).open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 65536))  # the kernels of a large net are a long record
-                records = [line for line in file.read().splitlines() if line.startswith(b"{")]
-            return int(json.loads(records[-1])["epoch"])
+                lines = file.read().splitlines(keepends=True)
+            whole = [line for line in lines if line.startswith(b"{") and line.endswith(b"}\n")]
+            return int(json.loads(whole[-1])["epoch"])
         except (OSError, ValueError, KeyError, IndexError):
             return 0
 

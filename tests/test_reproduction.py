@@ -1,0 +1,558 @@
+"""`onebit reproduce`: what is planned, what is kept of runs, what is made of it; and the budget of a minute."""
+
+import json
+import math
+import re
+import shutil
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onebit.commands import make_parser
+from onebit.commands.train import config_flags
+from onebit.errors import UserError
+from onebit.methods import METHODS
+from onebit.reproduction import eight_bits, figures, memory, published
+from onebit.reproduction.diversity import _numbers, feature_maps
+from onebit.reproduction.making import MEMORY, PLANNERS, TITLES, missing_runs, ready
+from onebit.reproduction.outcomes import _best, outcomes
+from onebit.reproduction.plans import Entry, Experiment, Setting, Target, check_names, run_name, same_run
+from onebit.reproduction.records import (
+    Histogram,
+    Record,
+    as_json,
+    known_record,
+    read_record,
+    record_of,
+    write_record,
+)
+from onebit.reproduction.tables import remarks, sheet_of
+from onebit.training.kernels import BINS, REACH
+from onebit.training.recipes import resolve
+from training_runs import call, command, small_config, small_run, start
+
+BUDGETS = ("paper", "cpu", "smoke")
+
+
+def setting(out, budget="cpu", **keys):
+    return Setting(budget, Path(out), **keys)
+
+
+# What is planned.
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_name_stands_for_one_run_in_all_tables(tmp_path, budget):
+    targets = [plan(setting(tmp_path, budget, data_dir="DATA")) for plan in PLANNERS.values()]
+    check_names(targets)
+    assert {target.name for target in targets} == set(TITLES) - {MEMORY}
+    for target in targets:
+        assert target.experiments
+        assert all(len(entry.where) == len(target.heads) for entry in target.entries)
+        for run in target.experiments:
+            assert run.name == run_name(run.config)
+            assert re.fullmatch(r"[\w.-]+", run.name)  # it is a folder
+            assert not any(before.needs for before in run.needs)
+
+
+def test_two_runs_of_one_name_are_refused():
+    one, other = small_config(), small_config(weight_decay=0.1)
+    targets = [
+        Target("t", "", "", ("x",), (Entry(("a",), (Experiment("same", config),)),)) for config in (one, other)
+    ]
+    with pytest.raises(UserError, match="same: two different runs have this name"):
+        check_names(targets)
+
+
+def test_the_papers_budget_is_the_papers_protocol(tmp_path):
+    """The runs of table-cifar and table-imagenet are the recipes; lambda's are J = 4."""
+    in_paper = setting(tmp_path, "paper")
+    rows = {e.where: e.runs for e in PLANNERS["table-cifar"](in_paper).entries}
+    for where, recipe in {
+        ("WRN (i = 16)", "0.27M", "cifar10"): "cifar10-wrn22",
+        ("WRN (i = 64)", "4.29M", "cifar100"): "cifar100-wrn22-i64",
+        ("PCNN (i = 16, J = 2)", "0.54M", "cifar10"): "cifar10-pcnn22-j2",
+        ("PCNN (i = 64, J = 4)", "17.16M", "cifar100"): "cifar100-pcnn22-i64-j4",
+    }.items():
+        (run,) = rows[where]
+        # lr_w of a float net is nobody's
+        assert same_run(run.config.model_copy(update={"lr_w": 0.01}), resolve(recipe, "paper", {})), where
+    assert len(rows) == 13 + 8  # five rivals have no figure for CIFAR-100
+    table = PLANNERS["table-imagenet"](in_paper)
+    by_bits = {e.where: e.runs[0].config for e in table.entries}
+    assert same_run(by_bits["PCNN, J = 2", "1/32"], resolve("imagenet-pcnn-resnet18-j2", "paper", {}))
+    assert same_run(
+        by_bits["PCNN on VGG16, J = 1", "1/32"],
+        resolve("imagenet-pcnn-vgg16", "paper", {}),
+    )
+    for run in PLANNERS["table-lambda"](in_paper).experiments:
+        assert (run.config.projections, run.config.epochs, run.config.width) == (4, 200, 16)
+
+
+def test_seeds_can_be_chosen(tmp_path):
+    runs = PLANNERS["table-methods"](setting(tmp_path, seeds=(3, 5))).experiments
+    assert {run.config.seed for run in runs} == {3, 5}
+    assert len(runs) == len(METHODS) * 3 * 2
+
+
+def test_who_needs_another_run_waits_for_it(tmp_path):
+    here = setting(tmp_path)
+    waiting = missing_runs(here, [PLANNERS["table-best"](here)])
+    first = ready(waiting)
+    assert [run.config.method for run in first] == ["float", "pcnn"]
+    (last,) = set(waiting) - set(first)
+    assert last.needs == (first[0],)
+    assert Path(last.config.teacher) == tmp_path / "runs" / first[0].name
+    assert ready([last]) == [last]
+
+
+NUMBERS = re.compile(r"\d+\.\d+")
+
+
+@pytest.mark.skipif(not (Path(__file__).parents[2] / "shared/paper.tex").is_file(), reason="the paper is not here")
+def test_the_papers_figures_are_copied_right():
+    text = (Path(__file__).parents[2] / "shared/paper.tex").read_text()
+
+    def table(label):
+        part = text[: text.index(rf"\label{{table:{label}}}")]
+        rows = part[part.rindex(r"\toprule") :].split(r"\\")
+        return [" ".join(row.split()) for row in rows]
+
+    for name, model in (("PCNN-22", "wrn22"), ("PCNN-40", "wrn40")):
+        (row,) = [row for row in table("lambda") if name in row]
+        assert tuple(map(float, NUMBERS.findall(row))) == published.LAMBDA_TOP1[model]
+    cifar = [row for row in table("cifar") if "M" in row and "&" in row and "Model" not in row]
+    found = [[float(number) for number in NUMBERS.findall(row.replace("0.3$", ""))] for row in cifar]
+    expected = [
+        [float(r.parameters[:-1]), r.cifar10, *([r.cifar100] if r.cifar100 else [])] for r in published.CIFAR
+    ]
+    assert found == expected
+    rows = [row for row in table("imagenet") if re.search(r"& \d+ & \d+ &", row)]
+    figures = sorted(float(n) for row in rows for n in NUMBERS.findall(row))
+    assert figures == sorted(n for r in published.IMAGENET for n in (r.top1, r.top5))
+    rows = " ".join(table("memory"))
+    assert all(f"{number:g}" in rows for number in (33.7, 374.1, 58)), rows
+    assert "11.10" in rows
+
+
+# What is kept of a run.
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small run of two stages, in the folder of a reproduction, with its plan."""
+    out = tmp_path_factory.mktemp("finished")
+    config = small_config(activation_bits=1, two_stage=True, epochs=2, stage2_epochs=1, test_every=1)
+    run = Experiment(run_name(config), config)
+    small_run(out / "runs" / run.name, activation_bits=1, two_stage=True, epochs=2, stage2_epochs=1, test_every=1)
+    return out, run
+
+
+def test_a_record_holds_result_origin_and_curves(finished):
+    out, run = finished
+    folder = out / "runs" / run.name
+    record = record_of(folder, "some digits")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (record.top1, record.top5, record.seed) == (summary["test_top1"], summary["test_top5"], 0)
+    assert (record.data, record.epochs, record.name) == ("some digits", 3, run.name)
+    assert (record.weight_bits, record.activation_bits) == (1, 1)
+    environment = json.loads((folder / "environment.json").read_text())
+    assert (record.commit, record.cpu) == (environment["commit"], environment["cpu"])
+    assert record.curves["stage"] == [1, 1, 2]
+    assert record.curves["epoch"] == [1, 2, 1]
+    assert len(record.curves["test_loss"]) == 3
+    assert all(loss > 0 for loss in record.curves["test_loss"])
+    assert [(h.stage, h.epoch, sum(h.counts)) for h in record.kernels] == [
+        (stage, epoch, 36) for stage, epoch in ((1, 0), (1, 1), (1, 2), (2, 1))
+    ]
+    # The command does the same run again, and says nothing of this machine.
+    flags = config_flags(make_parser("train").parse_args(record.command.split()[1:]))
+    assert same_run(resolve(None, "paper", flags), run.config)
+    assert str(out) not in as_json(record)
+
+
+def test_a_record_is_read_back_as_it_was_written(finished, tmp_path):
+    out, run = finished
+    record = record_of(out / "runs" / run.name, "digits")
+    write_record(tmp_path, record)
+    assert known_record(tmp_path, run) == record
+    file = tmp_path / "records" / f"{run.name}.json"
+    assert json.loads(file.read_text()) == record.model_dump(mode="json")
+    other = run._replace(config=run.config.model_copy(update={"weight_decay": 0.5}))
+    with pytest.raises(UserError, match="of another run than"):
+        known_record(tmp_path, other)
+    assert known_record(tmp_path, run._replace(config=run.config.model_copy(update={"amp": "bfloat16"}))) == record
+    for broken in (
+        b"",
+        b"{}",
+        file.read_bytes()[:-20],
+        file.read_bytes().replace(b'"top1"', b'"top"'),
+        b"\xff\xfe",
+    ):
+        file.write_bytes(broken)
+        with pytest.raises(UserError, match="not a record that this version writes; remove it"):
+            read_record(file)
+
+
+def test_an_unfinished_run_has_no_record(tmp_path):
+    assert record_of(tmp_path / "nothing", "digits") is None
+
+
+# What is made of records.
+
+
+def fake_record(out, run, top1, held_out=None, **keys):
+    """A record as if the run had come to this."""
+    config = run.config.model_dump(mode="json", exclude_none=True)
+    counts = [int(1000 * math.exp(-(((n - 31.5) / 16) ** 2))) for n in range(BINS)]
+    kernels = [Histogram(stage=1, epoch=n + 1, layer="l", a=0.1 / (n + 1), counts=counts) for n in range(5)]
+    numbers = [1.0, 0.9, 0.8, 0.7, 0.6]
+    curves = dict.fromkeys(("stage", "epoch", "loss_s", "test_loss", "held_out_loss"), numbers)
+    record = Record(
+        name=run.name, net="a net", data="CIFAR-10 (fake)", command="onebit train", commit="abc", cpu="a CPU",
+        threads=1, torch="2", seed=run.config.seed, epochs=5, minutes=1.0, top1=top1, top5=99.0, test_loss=1.0,
+        test_images=10, held_out_top1=held_out, weight_bits=1, activation_bits=32, parameters=10, bytes=20,
+        config=config, curves=curves, kernels=kernels, **keys,
+    )  # fmt: skip
+    write_record(out, record)
+    return record
+
+
+def test_the_rate_is_chosen_on_held_out_images(tmp_path):
+    here = setting(tmp_path)
+    target = PLANNERS["table-methods"](here)
+    entry = next(e for e in target.entries if e.where == ("bnn",))
+    for run, held_out, top1 in zip(entry.runs, (50, 60, 55), (90, 61, 56), strict=True):
+        fake_record(tmp_path, run, top1, held_out)
+    outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
+    assert (outcome.top1, outcome.state, outcome.chosen[0].config["lr"]) == (61, "finished", 0.3)
+    # With a seed missing a rate does not win over one that has all.
+    records = [record.model_copy(update={"seed": seed}) for seed in (0, 1) for record in outcome.chosen]
+    better = outcome.chosen[0].model_copy(update={"held_out_top1": 99.0, "config": {"lr": 1.0}})
+    assert _best([*records, better]) == tuple(records)
+    assert _best([]) == ()
+
+
+def test_what_is_unfinished_is_shown_as_that(tmp_path):
+    here = setting(tmp_path)
+    target = PLANNERS["table-lambda"](here)
+    by_where = {e.where: e for e in target.entries}
+    first, second = by_where["PCNN-22", "0.001"].runs
+    fake_record(tmp_path, first, 80.0)
+    both = by_where["PCNN-22", "0.0001"].runs
+    for run, top1 in zip(both, (78.0, 79.0), strict=True):
+        fake_record(tmp_path, run, top1)
+    begun = tmp_path / "runs" / second.name
+    begun.mkdir(parents=True)
+    (begun / "metrics.jsonl").write_text('{"kind": "epoch", "epoch": 3, "step": 5}\n{"kind": "ep')
+    failed = by_where["PCNN-22", "0"].runs[0]
+    (tmp_path / "runs" / failed.name).mkdir()
+    (tmp_path / "runs" / failed.name / "error.txt").write_text("stopped at step 3\n")
+    found = outcomes(target, tmp_path)
+    sheet = sheet_of(target, found)
+    cells = {row[:2]: row for row in sheet.rows}
+    assert cells["PCNN-22", "0.001"][2:4] == ("91.92", "80.00 (1 run unfinished)")
+    assert cells["PCNN-22", "0.0001"][2:4] == ("92.79", "78.50 ± 0.50")
+    assert cells["PCNN-22", "0"][3] == "unfinished"
+    said = remarks(target, found)
+    assert f"unfinished: {second.name}: in epoch 3 of 5" in said
+    assert f"unfinished: {failed.name}: failed, stopped at step 3" in said
+    assert f"unfinished: {by_where['PCNN-40', '0'].runs[0].name}: not begun" in said
+
+
+def test_what_is_not_in_a_budget_is_said(tmp_path):
+    target = PLANNERS["table-cifar"](setting(tmp_path))
+    sheet = sheet_of(target, outcomes(target, tmp_path))
+    cells = {row[:3]: row for row in sheet.rows}
+    assert cells["PCNN (i = 64, J = 4)", "17.16M", "cifar10"][3:5] == ("95.39", "not in this budget")
+    assert cells["PCNN (i = 16, J = 1)", "0.27M", "cifar100"][4] == "not in this budget"
+    assert cells["BNN", "14.02M", "cifar10"][4] == "unfinished"
+
+
+def histogram(values, a):
+    counts, _ = np.histogram(np.clip(np.array(values) / a, -REACH, REACH - 1e-9), BINS, (-REACH, REACH))
+    return Histogram(stage=1, epoch=1, layer="l", a=a, counts=counts.tolist())
+
+
+def test_how_far_kernels_are_from_two_values():
+    generator = np.random.default_rng(0)
+    normal = generator.standard_normal(200_000)
+    numbers = figures.spread_of(histogram(normal, np.abs(normal).mean()))
+    assert numbers["deviation"] == pytest.approx(math.sqrt(math.pi / 2 - 1), abs=0.01)
+    assert numbers["near_zero"] == pytest.approx(math.erf(0.25 * math.sqrt(2 / math.pi) / math.sqrt(2)), abs=0.01)
+    two = figures.spread_of(histogram([-0.2, 0.2, 0.2], 0.2))
+    assert two["deviation"] < 0.07  # half of a bin
+    assert two["near_zero"] == 0
+
+
+def test_projections_that_are_alike_and_that_are_not():
+    from onebit.layers import ProjectionConv2d
+
+    layer = ProjectionConv2d(3, 8, 3, padding=1, num_projections=4)
+    with torch.no_grad():
+        layer.W.copy_(torch.ones(4, 3, 3))
+        layer.W[1] = -1
+        layer.W[2, 0, 0] = -1
+    net = torch.nn.Sequential(layer)
+    (maps,) = feature_maps(net, [layer], torch.randn(1, 3, 9, 9))
+    assert maps.shape == (8, 9, 9)
+    numbers = _numbers(layer, maps)
+    pairs = {(0, 1): 1, (0, 2): 1 / 9, (0, 3): 0, (1, 2): 8 / 9, (1, 3): 1, (2, 3): 1 / 9}
+    assert numbers["different_taps"] == pytest.approx(np.mean(list(pairs.values())))
+    expected = [
+        abs(np.corrcoef(maps[4 * o + i].detach().flatten(), maps[4 * o + j].detach().flatten())[0, 1])
+        for (i, j) in pairs
+        for o in (0, 1)
+    ]
+    assert numbers["correlation"] == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def test_files_and_pytorch_are_compared_image_by_image():
+    class Batches:
+        def __call__(self, batch):
+            return batch
+
+    images = torch.zeros(2, 1)
+    logits = {0: [[1.0, 2.0], [3.0, 0.0]], 1: [[1.0, 2.0], [0.0, 4.0]]}
+    found = eight_bits.compare_outputs(
+        lambda _: np.array(logits[0]),
+        lambda _: np.array(logits[1]),
+        [(images, torch.tensor([1, 1]))] * 2,
+        Batches(),
+    )
+    assert found == (4, 50.0, 50.0, 100.0, pytest.approx(4 / 3))
+
+
+# The budget of a minute, for real.
+
+
+def reproduce(capsys, *words, code=0):
+    found, out, err = call(capsys, "reproduce", *words)
+    assert found == code, err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Tables and figures in the budget of a minute: the folder, and what was printed."""
+    out = tmp_path_factory.mktemp("made")
+    names = ["table-lambda", "figure-lambda", "figure-losscurve", "figure-epoch", "table-w1a8", "figure-diversity"]
+    code, printed, err = command("reproduce", *names, "--budget", "smoke", "-o", str(out), timeout=600)
+    assert code == 0, err
+    return out, printed, err
+
+
+def test_a_table_is_what_the_runs_came_to(made):
+    out, printed, err = made
+    table = json.loads((out / "table-lambda.json").read_text())
+    assert (table["budget"], table["data"], table["paper"]) == ("smoke", ["handwritten digits"], "Table 2")
+    assert len(table["entries"]) == 11
+    for entry in table["entries"]:
+        assert entry["state"] == "finished"
+        (run,) = entry["runs"]
+        summary = json.loads((out / "runs" / run / "summary.json").read_text())
+        assert entry["top1"] == summary["test_top1"]
+        config = (out / "runs" / run / "config.toml").read_text()
+        lam = 1e-4 if "\nlam = " not in config else float(re.search(r"\nlam = (\S+)", config)[1])
+        assert lam == float(entry["lambda"])
+    assert [e["paper_top1"] for e in table["entries"][:4]] == [91.92, 92.79, 92.24, 91.52]
+    text = (out / "table-lambda.md").read_text()
+    assert text.startswith("# accuracy over lambda (Table 2 of the paper)\n\nbudget smoke: ")
+    assert f"| PCNN-22 | 0.001 | 91.92 | {table['entries'][0]['top1']:.2f} |" in text
+    assert "accuracy over lambda (Table 2 of the paper)" in printed
+    assert "the accuracies mean nothing" in err
+
+
+def test_figures_are_pictures(made):
+    out, _, _ = made
+    for name in ("figure-lambda", "figure-losscurve", "figure-epoch", "figure-diversity"):
+        with Image.open(out / f"{name}.png") as image:
+            assert image.width >= 600
+            pixels = np.asarray(image.convert("L"))
+            assert pixels.std() > 10  # not an empty page
+        assert ET.parse(out / f"{name}.svg").getroot().tag.endswith("svg")
+    drawn = json.loads((out / "figure-lambda.json").read_text())
+    assert list(drawn["numbers"]) == [f"lambda = {lam}" for lam in ("0.1", "0.01", "0.001", "0.0001", "1e-05", "0")]
+    curve = json.loads((out / "figure-losscurve.json").read_text())["numbers"]["lambda = 0"]
+    assert len(curve["training"]) == len(curve["held out"]) == 1
+    diverse = json.loads((out / "figure-diversity.json").read_text())["numbers"]
+    assert diverse["J"] == 4
+    assert len(diverse["layers"]) == 18
+    assert 0 < diverse["mean"]["different_taps"] < 1
+
+
+def test_the_kinds_of_files_are_compared(made):
+    out, _, _ = made
+    rows = json.loads((out / "table-w1a8.json").read_text())["rows"]
+    assert [row["file"] for row in rows] == [*eight_bits.KINDS, "as trained", "other layers in 8 bits"]
+    assert all(row["images"] == 100 for row in rows)
+    trained = [row for row in rows if row["file"] == "as trained"]
+    assert trained[0]["same_class"] == 100.0
+    assert trained[0]["difference"] < 1e-4
+
+
+def test_records_are_enough_to_make_it_again(made, tmp_path, capsys):
+    """Where the runs are gone: the same bytes, and nothing is trained."""
+    out, _, _ = made
+    shutil.copytree(out / "records", tmp_path / "records")
+    names = ["table-lambda", "figure-lambda", "figure-losscurve"]
+    _, err = reproduce(capsys, *names, "--budget", "smoke", "-o", str(tmp_path))
+    assert "runs, " not in err
+    assert not (tmp_path / "runs").exists()
+    for name in (
+        "table-lambda.md",
+        "table-lambda.json",
+        "figure-lambda.png",
+        "figure-lambda.svg",
+        "figure-losscurve.svg",
+    ):
+        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
+
+
+def test_a_figure_that_shows_a_net_needs_its_run(made, tmp_path):
+    out, _, _ = made
+    shutil.copytree(out / "records", tmp_path / "records")
+    here = setting(tmp_path, "smoke")
+    target = PLANNERS["figure-diversity"](here)
+    assert missing_runs(here, [target]) == target.experiments
+    assert missing_runs(setting(out, "smoke"), [target]) == []
+
+
+def test_json_is_one_document(made, capsys):
+    out, _, _ = made
+    printed, _ = reproduce(capsys, "table-lambda", "--budget", "smoke", "-o", str(out), "--json")
+    (document,) = json.loads(printed)
+    assert document["files"] == [str(out / f"table-lambda.{ending}") for ending in ("json", "md")]
+    assert document["entries"] == json.loads((out / "table-lambda.json").read_text())["entries"]
+
+
+def test_memory_is_counted_and_speed_is_measured(tmp_path, capsys):
+    printed, _ = reproduce(capsys, MEMORY, "--budget", "smoke", "-o", str(tmp_path))
+    found = json.loads((tmp_path / "table-memory.json").read_text())
+    assert found["float_mbit"] == pytest.approx(374.064384)
+    for net in ("PCNN", "XNOR-Net"):
+        assert found["nets"][net]["mbit"] == pytest.approx((10_985_472 + 32 * (694_440 + 4 * 3_840)) / 1e6)
+        assert f"{found['nets'][net]['saving']:.2f}" == "11.10"
+        assert 4.1e6 < found["nets"][net]["bytes_on_disk"] < 4.3e6
+    assert len(found["speeds"]) == 1 + len(memory.LAYERS)
+    for speed in found["speeds"]:
+        assert speed["onebit_ms"] > 0
+        assert speed["times"] > 0
+    assert "58 x" in printed
+    assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in (tmp_path / "table-memory.md").read_text()
+
+
+def test_parts_for_a_cluster(tmp_path, capsys):
+    """The shares of all parts are all runs, each once; a part makes no table."""
+    words = ["figure-losscurve", "--budget", "smoke", "-o", str(tmp_path)]
+    lines = reproduce(capsys, *words, "--plan")[0].splitlines()
+    parts = [reproduce(capsys, *words, "--plan", "--part", f"{k}/2")[0].splitlines() for k in (1, 2)]
+    assert [len(part) for part in parts] == [1, 1]
+    assert [line for part in parts for line in part] == lines
+    for line in lines:
+        arguments = make_parser("train").parse_args(line.split()[1:])
+        assert Path(arguments.recipe).is_file()
+        assert arguments.resume == ""
+    reproduce(capsys, *words, "--part", "2/2", "--quiet")
+    assert not list(tmp_path.glob("figure*"))
+    (record,) = (tmp_path / "records").iterdir()
+    assert record.stem in lines[1]
+    assert reproduce(capsys, *words, "--plan")[0].splitlines() == lines[:1]
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["figure-losscurve", "--budget", "smoke", "-o", str(tmp_path), "--jobs", "1"]
+    process = start("reproduce", *words)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/config.toml")):  # the first run has begun
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    if process.returncode == 130:  # else it was done before the signal came
+        assert out == ""
+        assert "onebit reproduce: stopped and saved; the same command goes on" in err
+    code, out, err = command("reproduce", *words)
+    assert code == 0, err
+    assert (tmp_path / "figure-losscurve.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ([], "say what to make: table-lambda, "),
+        (["table-lamda"], "table-lamda: there is no such table or figure; did you mean table-lambda?"),
+        (["table-lambda", "--part", "3"], "--part 3: use K/N, such as 2/13"),
+        (["table-lambda", "--part", "3/2"], "--part 3/2: use K/N, such as 2/13"),
+        (["table-lambda", "--seeds", "a"], "--seeds a: use whole numbers from 0, with commas"),
+        (["table-lambda"], "--data cifar10 needs a folder: --data-dir DIR, or $ONEBIT_DATA"),
+        (
+            ["table-imagenet", "--data-dir", "/nowhere"],
+            "--data-dir /nowhere: no such folder; expected are train/CLASS",
+        ),
+        (
+            ["table-cifar", "--budget", "paper", "--data-name", "x"],
+            "--data-name x: these runs are of several data sets",
+        ),
+        (["table-lambda", "--jobs", "0"], "--jobs 0: use at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, words, what):
+    monkeypatch.delenv("ONEBIT_DATA", raising=False)
+    if words[-2:] == ["--jobs", "0"]:
+        words = [*words, "--budget", "smoke"]
+    out, err = reproduce(capsys, *words, "-o", str(tmp_path / "out"), code=2)
+    assert out == ""
+    assert err.startswith("onebit reproduce: ")
+    assert what in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_is_said_and_the_rest_goes_on(tmp_path, capsys):
+    """A run whose folder another process holds, or that fails for whatever reason, is named; code 1."""
+    here = setting(tmp_path, "smoke")
+    target = PLANNERS["figure-losscurve"](here)
+    broken = tmp_path / "runs" / target.experiments[0].name
+    broken.mkdir(parents=True)
+    (broken / "last.state.safetensors").write_bytes(b"not a checkpoint")
+    (broken / "config.toml").write_text("epochs = 'many'\n")
+    _, err = reproduce(capsys, "figure-losscurve", "--budget", "smoke", "-o", str(tmp_path), code=1)
+    assert f"onebit reproduce: {broken.name} failed: " in err
+    assert f"unfinished: {broken.name}: " in err
+    entries = json.loads((tmp_path / "figure-losscurve.json").read_text())["entries"]
+    assert [entry["state"] for entry in entries] == ["unfinished", "finished"]
+
+
+def test_the_list_names_all(capsys):
+    printed, _ = reproduce(capsys, "--list")
+    assert [line.split()[0] for line in printed.splitlines()] == list(TITLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PLANNERS if name.startswith("table")])
+def test_every_table_in_the_budget_of_a_minute(tmp_path, name, capsys):
+    reproduce(capsys, name, "--budget", "smoke", "-o", str(tmp_path))
+    assert (tmp_path / f"{name}.md").is_file()
+    table = json.loads((tmp_path / f"{name}.json").read_text())
+    assert {entry["state"] for entry in table["entries"]} <= {"finished", "not in this budget"}
+
+
+def test_markdown_has_as_many_cells_in_every_line(made):
+    out, _, _ = made
+    for file in out.glob("*.md"):
+        lines = [line for line in file.read_text().splitlines() if line.startswith("|")]
+        assert len(lines) > 2
+        for one, other in pairwise(lines):
+            assert one.count("|") == other.count("|")
