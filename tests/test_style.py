@@ -80,10 +80,11 @@ WORK = {
     "bench": ["FILE", "--rounds", "1", "--seconds", "0.01"],
     "report": ["RUN", "-o", "OUT.html"],
     "compare": [*small_flags(epochs=1), "--methods", "float", "--seeds", "0", "--lrs", "0.1", "--out", "OUT"],
+    "reproduce": ["figure-losscurve", "--budget", "smoke", "-o", "OUT"],
     "doctor": [],
     "completion": ["bash"],
 }
-BARS = {"demo", "eval", "run", "bench", "report"}  # while these are at work
+BARS = {"demo", "eval", "run", "bench", "report", "reproduce"}  # while these are at work
 
 
 def _at_work(command, run_folder, packed, out):
