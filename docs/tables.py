@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onebit.attributes import REQUIRED
@@ -40,17 +41,21 @@ def operation_table() -> str:
 TABLES = {"export.md": {"supported": support_table}, "format.md": {"operations": operation_table}}
 
 
-def with_tables(file: str) -> str:
-    """The text of a document with its tables made anew."""
-    text = (DOCS / file).read_text()
-    for name, make in TABLES[file].items():
+def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """The text of a document with its tables made anew; each stands between two marks."""
+    for name, make in tables.items():
         start, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
         before, mark, rest = text.partition(start)
         _, closing, after = rest.partition(end)
         if not mark or not closing:
-            raise ValueError(f"{file}: has no place for the table {name}")
+            raise ValueError(f"there is no place for the table {name}")
         text = f"{before}{start}{make()}\n{end}{after}"
     return text
+
+
+def with_tables(file: str) -> str:
+    """A document with its tables made anew."""
+    return filled((DOCS / file).read_text(), TABLES[file])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,139 @@
+"""Makes the tables and plots of docs/results.md anew from results/: `python docs/results.py`."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onebit.comparison.plot import plot
+from onebit.comparison.table import Row
+from onebit.reproduction.figures import COLOURS, drawn, new_figure
+from onebit.reproduction.making import PLANNERS, make
+from onebit.reproduction.outcomes import Outcome, outcomes
+from onebit.reproduction.plans import Setting
+from onebit.reproduction.records import RECORDS, Record, read_record
+from onebit.reproduction.sheets import Made, as_table
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "results" / "cpu"
+MEASURED = ("table-memory", "table-w1a8")  # not made of records
+
+
+def records() -> list[Record]:
+    """All that are kept."""
+    return [read_record(file) for file in sorted((RESULTS / RECORDS).glob("*.json"))]
+
+
+def made(name: str) -> Made:
+    """A table, from the records that are there."""
+    return make(Setting("cpu", RESULTS), PLANNERS[name](Setting("cpu", RESULTS)))
+
+
+def table_of(name: str) -> str:
+    """A table and what is to be said of it; its unfinished runs in one line."""
+    found = made(name)
+    unfinished = [remark for remark in found.remarks if remark.startswith("unfinished")]
+    remarks = [remark for remark in found.remarks if remark not in unfinished]
+    if unfinished:
+        remarks.append(f"{len(unfinished)} runs are not finished yet")
+    command = f"`onebit reproduce {name} --budget cpu --data-dir DATA`"
+    return "\n".join([f"{command}; {found.sentence}.", "", *as_table(found.sheets[0]), "", *_listed(remarks)])
+
+
+def measured(name: str) -> str:
+    """A table that was written when it was measured."""
+    file = RESULTS / f"{name}.md"
+    if not file.is_file():
+        return "not measured yet"
+    _, _, body = file.read_text().partition("\n\n")
+    return body.rstrip()
+
+
+def _listed(lines: list[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
+
+
+def runs_table() -> str:
+    """Every run that is kept: what it came to, how long it took, how to do it again."""
+    lines = ["| run | top-1 % | epochs | seed | minutes | commit |", "|---|---:|---:|---:|---:|---|"]
+    for record in records():
+        link = f"[{record.name}](../results/cpu/{RECORDS}/{record.name}.json)"
+        cells = (link, f"{record.top1:.2f}", record.epochs, record.seed, f"{record.minutes:.0f}", record.commit)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    cpus = ", ".join(
+        sorted({f"{record.cpu}, {record.threads} thread a run, torch {record.torch}" for record in records()})
+    )
+    return "\n".join([*lines, "", f"CPU: {cpus}. A record has the command that does the run again."])
+
+
+def with_tables() -> str:
+    """The page, its tables made anew."""
+    filled = runpy.run_path(str(DOCS / "tables.py"))["filled"]
+    tables: dict[str, Callable[[], str]] = {
+        name: (lambda name=name: table_of(name))
+        for name in PLANNERS
+        if name.startswith("table") and name not in MEASURED
+    }
+    tables |= {name: (lambda name=name: measured(name)) for name in MEASURED}
+    text: str = filled((DOCS / "results.md").read_text(), tables | {"runs": runs_table})
+    return text
+
+
+def finished(name: str) -> list[Outcome]:
+    """The entries of a table that have a result."""
+    found = outcomes(PLANNERS[name](Setting("cpu", RESULTS)), RESULTS)
+    return [outcome for outcome in found if outcome.chosen]
+
+
+def accuracy_against_bytes() -> bytes:
+    """Every method, and the nets that were trained for longer."""
+    rows = []
+    for name in ("table-methods", "table-best"):
+        for outcome in finished(name):
+            record = outcome.chosen[0]
+            label = (
+                outcome.entry.where[0] if name == "table-methods" else f"{_short(record)}, {record.epochs} epochs"
+            )
+            rows.append(
+                Row(label, record.weight_bits, record.activation_bits, record.parameters, record.bytes, record.top1,
+                    None, 1, record.config["lr"], record.minutes, 0)
+            )  # fmt: skip
+    return plot(rows, "CIFAR-10 (JPEG), WRN-22, i = 16, budget cpu: 5 epochs but where said", "svg")
+
+
+def _short(record: Record) -> str:
+    return "float" if record.weight_bits == 32 else f"pcnn W1A{record.activation_bits}"
+
+
+def curves() -> bytes:
+    """Accuracy over the epochs: of every method at its rate, and of the nets that were trained for longer."""
+    figure = new_figure(10, 4.5, "CIFAR-10 (JPEG), WRN-22, i = 16: top-1 over the epochs\nbudget cpu")
+    axes = figure.subplots(1, 2)
+    parts: list[tuple[Any, str, str, str]] = [
+        (axes[0], "table-methods", "held_out_top1", "5,000 held-out images"),
+        (axes[1], "table-best", "test_top1", "test images"),
+    ]
+    for ax, name, key, label in parts:
+        for number, outcome in enumerate(finished(name)):
+            record = outcome.chosen[0]
+            style = "-" if number < len(COLOURS) else "--"
+            shown = outcome.entry.where[0] if name == "table-methods" else _short(record)
+            values = record.curves[key]
+            ax.plot(range(1, len(values) + 1), values, style, color=COLOURS[number % len(COLOURS)], label=shown)
+        ax.set(xlabel="epoch", ylabel=f"top-1 %, {label}")
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize="x-small")
+    return drawn(figure)["svg"]
+
+
+def main() -> None:
+    """Write the page and its plots."""
+    (DOCS / "images" / "accuracy-bytes.svg").write_bytes(accuracy_against_bytes())
+    (DOCS / "images" / "curves.svg").write_bytes(curves())
+    (DOCS / "results.md").write_text(with_tables())
+
+
+if __name__ == "__main__":
+    main()
