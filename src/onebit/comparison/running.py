@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from onebit.paths import write_whole
 from onebit.training.checkpoints import switch
 from onebit.training.config import Config
 from onebit.training.interrupts import Interrupts
@@ -98,7 +99,7 @@ def prepare(folder: Path, run: Job) -> list[str]:
     """Say in the folder of a run what is asked for; return the words of the `onebit` command that does it."""
     where = folder / run.name
     where.mkdir(parents=True, exist_ok=True)
-    switch(where, {"asked.toml": to_toml(run.config).encode()})
+    write_whole(where / "asked.toml", to_toml(run.config).encode())  # not `switch`: a run may be at work here
     return ["train", "--recipe", str(where / "asked.toml"), "--out", str(where), "--resume"]
 
 
