@@ -6,6 +6,7 @@ What counts, from the weakest: the defaults, the recipe, the budget, the flags.
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -118,6 +119,23 @@ def to_toml(config: Config) -> str:
             text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
             lines.append(f"{key} = {text}")
     return "\n".join(lines) + "\n"
+
+
+def command_of(config: Config) -> str:
+    """The config as a line that does the same run again, whatever becomes of recipes: `onebit train` with flags.
+
+    Said are the data, the net, the method, and every key that is not as by default.
+    """
+    words = ["onebit", "train"]
+    for key, value in config:
+        if value == Config.model_fields[key].default and key not in {"data", "model", "method"}:
+            continue
+        if is_switch(key):
+            words.append(flag(key) if value else flag(f"no_{key}"))
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words += [f"{flag(key)}={text}"] if text.startswith("-") else [flag(key), text]
+    return shlex.join(words)
 
 
 def _nearest(name: str, names: Any) -> str:
