@@ -1,6 +1,9 @@
 """Shared by all tests."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +16,8 @@ hypothesis.settings.register_profile("onebit", deadline=None, max_examples=60, p
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "onebit"))
 
+
+SOURCE = Path(os.environ.get("ONEBIT_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, each with threads for all cores, they would be slower
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,3 +42,13 @@ def net(batch):
     net = small_net()
     net(batch[0])
     return net
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory):
+    """A folder with real photographs: CIFAR-10, and folders of Tiny ImageNet; for slow tests."""
+    if not (SOURCE / "unpack").is_file():
+        pytest.skip(f"no data to test with in {SOURCE} ($ONEBIT_TEST_DATA)")
+    folder = tmp_path_factory.mktemp("data")
+    subprocess.run([sys.executable, str(SOURCE / "unpack"), str(folder)], check=True, capture_output=True)
+    return folder

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from onebit import zoo
 from onebit.commands import COMMANDS
 from onebit.methods import METHODS
 from onebit.training.config import METHOD_NAMES
@@ -76,6 +77,8 @@ def completed(path, line, folder):
         ("inspect ne", ["net.onebit"]),
         ("doctor --data-dir ", ["RUN"]),
         ("completion ", ["bash", "zsh", "fish"]),
+        ("zo", ["zoo"]),
+        ("zoo ", zoo.names()),
     ],
 )
 def test_bash(line, expected, bash, tmp_path):

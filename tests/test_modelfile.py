@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 import onebit
-from onebit import checking, modelfile
+from onebit import checking, jsonfields, modelfile
 from onebit.graph import Graph, Node
 from onebit.modelfile import KEY, Model, Preprocessing, pack_model, read_model, unpack_model, write_model
 from onebit.operations import OPERATIONS
@@ -468,7 +468,8 @@ def test_the_specification_names_every_operation_attribute_tensor_and_limit():
         for name in (*operation.attributes, *operation.tensors):
             assert f"`{name.rstrip('?')}`" in line, f"{op}: {name}"
     for module, limits in (
-        (modelfile, ["MAX_FILE", "MAX_TEXT", "MAX_CLASSES", "MAX_NAME", "MAX_PARAMETERS"]),
+        (modelfile, ["MAX_FILE", "MAX_TEXT", "MAX_CLASSES", "MAX_PARAMETERS"]),
+        (jsonfields, ["MAX_NAME"]),
         (checking, ["MAX_NODES", "MAX_SIDE", "MAX_VALUE", "MAX_WORK", "MAX_SUM"]),
     ):
         for limit in limits:

@@ -2,19 +2,22 @@
 
 import contextlib
 import io
+import shlex
 import tomllib
 from importlib import resources
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data_files import image_folder
-from onebit.commands import make_parser
+from onebit.commands import _parse, make_parser
 from onebit.commands.train import config_flags
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.training.config import Config
 from onebit.training.nets import spec_of
-from onebit.training.recipes import checked, read_recipe, recipe_names, resolve, to_toml
+from onebit.training.recipes import checked, command_of, read_recipe, recipe_names, resolve, to_toml
 from onebit.training.schedule import factor, stages
 from training_runs import call
 
@@ -105,6 +108,87 @@ def test_awkward_text_survives_toml(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(to_toml(config))
     assert read_recipe(str(file))["data_dir"] == config.data_dir
+
+
+def again(line):
+    """The config that a line asks for."""
+    words = shlex.split(line)
+    assert words[:2] == ["onebit", "train"]
+    arguments = _parse("train", words[1:])
+    return resolve(arguments.recipe, arguments.budget, config_flags(arguments))
+
+
+COUNTS, SIZES = st.integers(1, 4096), st.floats(1e-12, 1e6)
+ABSENT = st.none()
+METHODS = [
+    {"method": st.just("pcnn"), "projections": COUNTS, "lam": SIZES,
+     "forward_w": st.sampled_from(["elementwise", "mean"]), "w_init": st.sampled_from(["ones", "signs", "normal"]),
+     "scale": st.sampled_from(["layer", "kernel"])},
+    {"levels": st.integers(2, 65536) | st.sets(st.floats(-9, 9), min_size=2, max_size=4).map(sorted)},
+    {"activation_bits": st.just(1), "two_stage": st.booleans()},
+    {"activation_bits": st.just("1"), "two_stage": st.just(True), "stage2_epochs": COUNTS, "stage2_lr": SIZES},
+    {"method": st.just("xnor"), "scale_map": ABSENT | st.booleans()},
+    {"method": st.just("abc"), "weight_bases": st.integers(1, 64), "activation_bases": st.integers(1, 64)},
+    {"method": st.just("mcn"), "theta": SIZES},
+    {"method": st.just("lbcnn"), "sparsity": st.floats(1e-3, 1), "num_intermediate": COUNTS},
+]  # fmt: skip
+FOLDERS = ABSENT | st.sampled_from(["/data", "/my data/it's", "/-x", "/ü"])
+SHARES, SWITCHES = st.floats(0, 0.99), st.booleans()
+OTHERS = {
+    "model": st.sampled_from(["wrn22", "wrn40", "resnet18", "vgg16"]), "width": ABSENT | COUNTS,
+    "dropout": ABSENT | SHARES, "shortcuts": st.sampled_from([None, "block", "conv"]),
+    "data": st.sampled_from(["digits", "cifar10", "imagefolder"]), "data_dir": FOLDERS, "image_size": COUNTS,
+    "hold_out": st.just("auto") | st.integers(0, 9999), "limit_images": COUNTS, "workers": COUNTS,
+    "on_bad_image": st.sampled_from(["error", "skip"]), "epochs": COUNTS, "batch_size": COUNTS,
+    "opt": st.sampled_from(["sgd", "adamw"]), "lr": SIZES, "lr_w": ABSENT | SIZES, "momentum": SHARES,
+    "weight_decay": SIZES, "decay_kernels": SWITCHES, "decay_norm_and_bias": SWITCHES,
+    "sched": st.sampled_from(["step", "cosine", "restarts"]), "milestones": st.sets(COUNTS, max_size=4).map(sorted),
+    "decay_rate": SIZES, "restart_epochs": COUNTS, "restart_factor": COUNTS, "warmup_epochs": SIZES,
+    "initial_checkpoint": FOLDERS, "smoothing": SHARES, "teacher": FOLDERS, "distill_weight": SHARES,
+    "distill_temperature": SIZES, "model_ema_decay": SHARES, "clip_grad": SIZES, "bn_batches": COUNTS,
+    "amp": st.sampled_from([None, "bfloat16", "float16"]), "sync_bn": SWITCHES, "seed": st.integers(0, 2**63 - 1),
+    "device": st.sampled_from(["auto", "cpu", "cuda:1"]), "channels_last": SWITCHES, "threads": st.integers(0, 256),
+    "test_every": COUNTS, "checkpoint_minutes": SIZES, "checkpoint_steps": COUNTS, "keep_every": COUNTS,
+    "tensorboard": SWITCHES,
+}  # fmt: skip
+
+
+@given(st.one_of(*map(st.fixed_dictionaries, METHODS)), st.fixed_dictionaries({}, optional=OTHERS))
+def test_a_config_is_a_command(method, others):
+    config = checked(method | others)
+    assert again(command_of(config)) == config
+
+
+def test_configs_of_every_key_were_tried():
+    assert set(OTHERS).union(*METHODS) == set(Config.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({}, "--model wrn22 --method pcnn --data digits"),
+        ({"data": "cifar10", "width": 16, "amp": "bfloat16"},
+         "--model wrn22 --width 16 --method pcnn --data cifar10 --amp bfloat16"),
+        ({"decay_kernels": False, "tensorboard": True},
+         "--model wrn22 --method pcnn --data digits --no-decay-kernels --tensorboard"),
+        ({"milestones": [3, 5], "levels": (-1, 1)},
+         "--model wrn22 --method pcnn --levels=-1.0,1.0 --data digits --milestones 3,5"),
+        ({"milestones": (), "levels": 4}, "--model wrn22 --method pcnn --levels 4 --data digits --milestones ''"),
+        ({"milestones": (7,)}, "--model wrn22 --method pcnn --data digits --milestones 7"),
+        ({"data_dir": "/my data", "method": "xnor", "scale_map": False},
+         "--model wrn22 --method xnor --no-scale-map --data digits --data-dir '/my data'"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_config(keys, line):
+    assert command_of(checked(keys)) == f"onebit train {line}"
+    assert again(command_of(checked(keys))) == checked(keys)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_command_of_a_recipe(name):
+    for budget in ("paper", "cpu", "smoke"):
+        config = resolve(name, budget, {})
+        assert again(command_of(config)) == config
 
 
 def test_learning_rates_follow_the_schedule():

@@ -1,26 +1,11 @@
 """Real photographs, where there are some: CIFAR-10 and folders of Tiny ImageNet, for minutes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from onebit.data.catalog import load_data
 from training_runs import command, records
 
 pytestmark = pytest.mark.slow
-SOURCE = Path(os.environ.get("ONEBIT_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    if not (SOURCE / "unpack").is_file():
-        pytest.skip(f"no data to test with in {SOURCE} ($ONEBIT_TEST_DATA)")
-    folder = tmp_path_factory.mktemp("data")
-    subprocess.run([sys.executable, str(SOURCE / "unpack"), str(folder)], check=True, capture_output=True)
-    return folder
 
 
 def test_cifar10_is_learned(unpacked, tmp_path):

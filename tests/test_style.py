@@ -78,6 +78,7 @@ WORK = {
     "run": ["RUN/net.onebit", "IMAGE"],
     "inspect": ["FILE"],
     "bench": ["FILE", "--rounds", "1", "--seconds", "0.01"],
+    "zoo": [],
     "report": ["RUN", "-o", "OUT.html"],
     "compare": [*small_flags(epochs=1), "--methods", "float", "--seeds", "0", "--lrs", "0.1", "--out", "OUT"],
     "reproduce": ["figure-losscurve", "--budget", "smoke", "-o", "OUT"],

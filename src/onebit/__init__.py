@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from onebit.version import __version__
 
 if TYPE_CHECKING:
-    from onebit import models, rivals
+    from onebit import models, rivals, zoo
     from onebit.backprop import (
         DiscreteBackprop,
         add_projection_gradients,
@@ -51,6 +51,7 @@ __all__ = [
     "parameter_groups",
     "rivals",
     "storage",
+    "zoo",
 ]
 
 _HOME = {
@@ -75,6 +76,7 @@ _HOME = {
     "parameter_groups": "groups",
     "rivals": "rivals",
     "storage": "counting",
+    "zoo": "zoo",
 }
 _NEEDED_TO_TRAIN = {"torch": "PyTorch", "pydantic": "pydantic"}
 

@@ -22,6 +22,7 @@ def load(
 ) -> Engine | Reference:
     """A net from a .onebit file, to be called with images: `logits = onebit.load("net.onebit")(images)`.
 
+    path     of the file; 'zoo:NAME' is a net that comes with the package (`onebit.zoo.list()`)
     images   float32, (N, channels, height, width), prepared as `net.model.preprocessing` says
     threads  cores that a call uses; the same bits with any number of them
     isa      the kernels of the native engine: 'avx512', 'avx2', 'neon', 'scalar', or 'auto': $ONEBIT_ISA, or the

@@ -19,16 +19,17 @@ from safetensors.numpy import save
 from onebit.checking import MAX_NODES, check_graph
 from onebit.errors import ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
+from onebit.jsonfields import Fields, is_int, parse_json, plain_text
 from onebit.operations import OPERATIONS, default_attributes
-from onebit.paths import user_path, write_whole
+from onebit.paths import write_whole
 from onebit.version import __version__
+from onebit.zoo import model_path
 
 FORMAT = 1
 KEY = "onebit.model"  # of the metadata
 MAX_FILE = 1 << 31  # bytes
 MAX_TEXT = 1 << 23  # bytes of the header, graph included
 MAX_CLASSES = 1 << 17
-MAX_NAME = 1 << 10  # characters of any name
 MAX_PARAMETERS = 1 << 40
 DTYPES = {"U8": np.uint8, "I8": np.int8, "I32": np.int32, "F16": np.float16, "F32": np.float32}
 
@@ -124,10 +125,10 @@ def write_model(model: Model, path: str | Path) -> int:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model file and check everything in it."""
+    """Read a model file, or 'zoo:NAME', and check everything in it."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"the path of a .onebit file is expected, not {type(path).__name__}")
-    file = user_path(path)
+    file = model_path(path)
     if not file.is_file():
         what = "a folder, not a file" if file.is_dir() else "no such file"
         raise UserError(f"{path}: {what}; a .onebit file is expected (`onebit export RUN` makes one)")
@@ -152,13 +153,13 @@ def unpack_model(content: bytes) -> Model:
 def _unpacked(content: bytes) -> Model:
     described = _description(content)
     tensors = _tensors(content)
-    fields = _Fields(described, "the description")
+    fields = Fields(described, "the description")
     number = fields.take("format", int)
     if number != FORMAT:
         newer = "a newer onebit wrote it; update yours" if number > FORMAT else "there is no such format"
         raise ModelFileError(f"format {number}, and this version reads {FORMAT}: {newer}")
     shape = fields.take("input_shape", list)
-    if len(shape) != 3 or not all(_is_int(side) for side in shape):
+    if len(shape) != 3 or not all(is_int(side) for side in shape):
         raise ModelFileError("input_shape must be channels, height and width")
     nodes = fields.take("nodes", list)
     if len(nodes) > MAX_NODES:
@@ -167,7 +168,7 @@ def _unpacked(content: bytes) -> Model:
     preprocessing = _preprocessing(fields.take("preprocessing", dict, None))
     classes = _classes(fields.take("classes", list, None))
     counts = _counts(fields.take("counts", dict, None))
-    about = [_name(fields.take(key, str), key) for key in ("description", "producer")]
+    about = [plain_text(fields.take(key, str), key) for key in ("description", "producer")]
     fields.end()
     return Model(graph, preprocessing, classes, about[0], counts, about[1])
 
@@ -183,28 +184,13 @@ def _description(content: bytes) -> Any:
         )
     if size > MAX_TEXT:
         raise ModelFileError(f"its header has {size} bytes, and at most {MAX_TEXT} are allowed")
-    header = _json(content[8 : 8 + size], "its header")
+    header = parse_json(content[8 : 8 + size], "its header")
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     text = metadata.get(KEY) if isinstance(metadata, dict) else None
     if not isinstance(text, str):
         hint = "; `onebit export` makes one of it" if isinstance(metadata, dict) and "onebit" in metadata else ""
         raise ModelFileError(f"a safetensors file, but not of a packed net{hint}")
-    return _json(text, "its description")
-
-
-def _json(text: str | bytes, what: str) -> Any:
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no number")
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(found := dict(pairs)) < len(pairs):
-            raise ValueError("a key that is there twice")
-        return found
-
-    try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{what} is not sound JSON ({str(error)[:100]})") from None
+    return parse_json(text, "its description")
 
 
 def _tensors(content: bytes) -> dict[str, Array]:
@@ -218,7 +204,7 @@ def _tensors(content: bytes) -> dict[str, Array]:
     for name, tensor in found:
         if tensor["dtype"] not in DTYPES:
             raise ModelFileError(
-                f"tensor {_name(name, 'the name of a tensor')!r}: has a dtype that model files don't have"
+                f"tensor {plain_text(name, 'the name of a tensor')!r}: has a dtype that model files don't have"
             )
         dtype: Any = DTYPES[tensor["dtype"]]
         tensors[name] = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
@@ -230,8 +216,8 @@ def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
     nodes: list[Node] = []
     unused = set(tensors)
     for each in described:
-        fields = _Fields(each, "a node")
-        name, op = (_name(fields.take(key, str), key) for key in ("name", "op"))
+        fields = Fields(each, "a node")
+        name, op = (plain_text(fields.take(key, str), key) for key in ("name", "op"))
         if not name:
             raise ModelFileError("a node's name must not be empty")
         inputs = fields.take("inputs", list, [nodes[-1].name if nodes else INPUT])
@@ -247,19 +233,19 @@ def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
         found = {role: f"{name}.{role}" for role in roles} | of
         for tensor in found.values():
             if tensor not in tensors:
-                raise ModelFileError(f"node {name!r}: the file has no tensor {_name(tensor, 'a tensor')!r}")
+                raise ModelFileError(f"node {name!r}: the file has no tensor {plain_text(tensor, 'a tensor')!r}")
         unused.difference_update(found.values())
         arrays = {role: tensors[at] for role, at in found.items()}
         nodes.append(Node(name, op, tuple(inputs), default_attributes(op) | attributes, arrays))
     if unused:
-        raise ModelFileError(f"no node uses the tensor {_name(min(unused), 'a tensor')!r}")
+        raise ModelFileError(f"no node uses the tensor {plain_text(min(unused), 'a tensor')!r}")
     return nodes
 
 
 def _preprocessing(described: Any) -> Preprocessing | None:
     if described is None:
         return None
-    fields = _Fields(described, "preprocessing")
+    fields = Fields(described, "preprocessing")
     mean, std = fields.take("mean", list), fields.take("std", list)
     crop = fields.take("crop", (int, float))
     fields.end()
@@ -274,7 +260,7 @@ def _preprocessing(described: Any) -> Preprocessing | None:
 def _counts(described: Any) -> Counts | None:
     if described is None:
         return None
-    fields = _Fields(described, "counts")
+    fields = Fields(described, "counts")
     counts = Counts(fields.take("in_float", int), fields.take("full_precision", int))
     fields.end()
     if not all(0 <= count < MAX_PARAMETERS for count in counts):
@@ -287,36 +273,4 @@ def _classes(described: Any) -> tuple[str, ...] | None:
         return None
     if len(described) > MAX_CLASSES:
         raise ModelFileError(f"{len(described)} class names, and at most {MAX_CLASSES} are allowed")
-    return tuple(_name(each, "a class name") for each in described)
-
-
-def _name(value: Any, what: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
-        raise ModelFileError(f"{what} must be text of at most {MAX_NAME} printable characters")
-    return value
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-class _Fields:
-    """The keys of a JSON object, each taken once and of its type; what is left over at the end is wrong."""
-
-    def __init__(self, described: Any, what: str) -> None:
-        if not isinstance(described, dict):
-            raise ModelFileError(f"{what} must be a JSON object")
-        self.left, self.what = dict(described), what
-
-    def take(self, key: str, kind: Any, *default: Any) -> Any:
-        if default and (key not in self.left or (self.left[key] is None and default[0] is None)):
-            self.left.pop(key, None)
-            return default[0]
-        value = self.left.pop(key, None)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise ModelFileError(f"{self.what}: {key!r} is missing or of another type")
-        return value
-
-    def end(self) -> None:
-        if self.left:
-            raise ModelFileError(f"{self.what}: {_name(min(self.left), 'a key')!r} is unknown in format {FORMAT}")
+    return tuple(plain_text(each, "a class name") for each in described)

@@ -30,6 +30,7 @@ COMMANDS = (
     "run",
     "inspect",
     "bench",
+    "zoo",
     "report",
     "compare",
     "reproduce",

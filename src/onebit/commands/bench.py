@@ -29,7 +29,7 @@ MOST_BYTES = 1 << 30  # of a batch of images
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("file", metavar="FILE", help="a .onebit file")
+    parser.add_argument("file", metavar="FILE", help="a .onebit file, or zoo:NAME (see onebit zoo)")
     parser.add_argument(
         "--batch",
         type=int,

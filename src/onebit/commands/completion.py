@@ -54,6 +54,10 @@ def _suggest(action: argparse.Action) -> None:
         from onebit.training.recipes import recipe_names
 
         action.choices = recipe_names()
+    elif action.dest == "zoo_net":
+        from onebit.zoo import names
+
+        action.choices = names()
     elif action.dest in {"method", "methods"}:
         from onebit.training.config import METHOD_NAMES
 

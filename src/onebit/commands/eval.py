@@ -12,6 +12,7 @@ from onebit.commands import add_threads, threads_of
 from onebit.console import Progress
 from onebit.errors import UserError
 from onebit.paths import user_path
+from onebit.zoo import card_of, model_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,7 @@ EXAMPLES = """examples:
   onebit eval RUN --which best --json           the epoch that did best on held-out images, for a program to read
   onebit eval RUN/net.onebit                    what `onebit export` made of it, run from bits
   onebit eval net.onebit --data cifar10 --data-dir DATA
+  onebit eval zoo:digits-w1a1                   a net that comes with the package, on the data of its card
   onebit eval net.safetensors --data imagefolder --data-dir PHOTOS
 """
 DATA_NAMES = ("digits", "cifar10", "cifar100", "imagefolder", "imagenet")
@@ -33,7 +35,9 @@ DATA_NAMES = ("digits", "cifar10", "cifar100", "imagefolder", "imagenet")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("net", metavar="RUN", help="the folder of a run, a .safetensors of it, or a .onebit file")
+    parser.add_argument(
+        "net", metavar="RUN", help="the folder of a run, a .safetensors of it, a .onebit file, or zoo:NAME"
+    )
     parser.add_argument("--which", choices=("last", "best"), default="last", help="of a run (default: last)")
     parser.add_argument(
         "--data", metavar="|".join(DATA_NAMES), help="which data (default: what the run was trained on)"
@@ -170,7 +174,7 @@ def is_packed(path: str) -> bool:
     """Whether it is a .onebit file, by its name; or by what is in it, whatever its name."""
     from onebit.modelfile import KEY
 
-    file = user_path(path)
+    file = model_path(path)
     if file.suffix == ".onebit":
         return file.is_file()
     from safetensors import SafetensorError, safe_open
@@ -183,7 +187,12 @@ def is_packed(path: str) -> bool:
 
 
 def stored_config(net: str) -> dict[str, Any]:
-    """The keys of the run whose folder this is, or in whose folder the file is; none if there is no run."""
+    """The keys of the run whose folder this is, or in whose folder the file is; none if there is no run.
+
+    Of a net of the zoo, the data that its card names.
+    """
+    if (card := card_of(net)) is not None:
+        return {"data": card.data_key}
     from onebit.training.runfolder import RunFolder
 
     path = user_path(net)

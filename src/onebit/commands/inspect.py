@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from onebit.paths import user_path
+from onebit.zoo import model_path
 
 if TYPE_CHECKING:
     from onebit.modelfile import Model
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 HELP = "show what is in a .onebit file: layers, bits, bytes, multiply-adds, compression"
 EXAMPLES = """examples:
   onebit inspect net.onebit                    its layers, and what they take
+  onebit inspect zoo:digits-w1a1               the same of a net that comes with the package (onebit zoo)
   onebit inspect net.onebit --graph            every operation, what it reads and what it makes
   onebit inspect net.onebit --images KERNELS   pictures of the binary kernels, a PNG a layer
   onebit inspect net.onebit --json             for a program to read
@@ -23,7 +25,7 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("file", metavar="FILE", help="a .onebit file")
+    parser.add_argument("file", metavar="FILE", help="a .onebit file, or zoo:NAME")
     parser.add_argument("--graph", action="store_true", help="print every operation")
     parser.add_argument("--images", metavar="DIR", help="draw the binary kernels into this folder")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -35,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.summary import summarize
 
     model = read_model(arguments.file)
-    summary = summarize(model, user_path(arguments.file).stat().st_size)
+    summary = summarize(model, model_path(arguments.file).stat().st_size)
     drawn = []
     if arguments.images:
         from onebit.pictures import draw_kernels

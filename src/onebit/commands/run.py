@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HELP = "classify image files with a .onebit file, from bits, without PyTorch"
 EXAMPLES = """examples:
   onebit run net.onebit photo.jpg                    the best three classes, with probabilities
+  onebit run zoo:digits-w1a1 photo.png               with a net that comes with the package
   onebit run net.onebit PHOTOS --top 1               every image in a folder and the folders in it
   onebit run net.onebit 'PHOTOS/**/cat*.png' --json  a pattern; a JSON object a line, for a program to read
   curl -s https://example.org/cat.jpg | onebit run net.onebit -
@@ -28,7 +29,7 @@ LONGEST_NAME = 60  # columns; a name that is longer pushes its own line only
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("file", metavar="FILE", help="a .onebit file")
+    parser.add_argument("file", metavar="FILE", help="a .onebit file, or zoo:NAME (see onebit zoo)")
     parser.add_argument(
         "images",
         metavar="IMAGE",

@@ -134,8 +134,6 @@ def command_of(config: Config) -> str:
             words.append(flag(key) if value else flag(f"no_{key}"))
             continue
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        if isinstance(value, tuple) and len(value) == 1:
-            text += ","  # or one level would be a number of levels
         words += [f"{flag(key)}={text}"] if text.startswith("-") else [flag(key), text]
     return shlex.join(words)
 
