@@ -11,17 +11,18 @@ from onebit.errors import UserError
 from onebit.paths import user_path
 
 if TYPE_CHECKING:
+    from onebit.comparison.running import Job
     from onebit.reproduction.plans import Experiment, Setting, Target
 
 HELP = "make the paper's tables and figures anew: train what is missing, show the paper's figures beside ours"
 EXAMPLES = """examples:
-  onebit reproduce --list                                     what there is
-  onebit reproduce table-memory                               counted and timed, nothing to train: a minute
-  onebit reproduce table-lambda --budget smoke                does it work at all: a minute, on digits
-  onebit reproduce table-cifar --budget cpu --data-dir DATA   5 epochs, 16 channels: hours on two cores
-  onebit reproduce table-cifar --budget paper --data-dir DATA 200 epochs: for GPUs
-  onebit reproduce table-cifar --data-dir DATA --part 2/13    the second of 13 shares of its runs, for a cluster
-  onebit reproduce table-cifar --data-dir DATA --plan         a command for each run that is missing
+  onebit reproduce --list                                      what there is
+  onebit reproduce table-memory                                counted and timed, nothing to train: a minute
+  onebit reproduce table-lambda --budget smoke                 does it work at all: a minute, on digits
+  onebit reproduce table-cifar --budget cpu --data-dir DATA    short runs, 16 channels: hours on two cores
+  onebit reproduce table-cifar --budget paper --data-dir DATA  the paper's protocol, for GPUs
+  onebit reproduce table-cifar --data-dir DATA --part 2/13     the second of 13 shares of its runs, for a cluster
+  onebit reproduce table-cifar --data-dir DATA --plan          a command for each run that is missing
 """
 
 
@@ -141,12 +142,17 @@ def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.
     check_data(missing)
     folder, waiting, failed = setting.out / RUNS, list(missing), False
     jobs = jobs_of(arguments.jobs, missing[0].config, len(missing))
+
+    def watch(under_way: Sequence[Job], ended: Sequence[Job]) -> None:
+        keep_records(setting, ended, arguments.data_name)
+        display.watch(under_way, ended)
+
     with nullcontext() if arguments.part else held(folder), Display(
         folder, missing, jobs, quiet=arguments.quiet
     ) as display:  # fmt: skip
         while waiting and (now := ready(waiting)):
-            failures, stopped = run_all(folder, now, jobs, display.watch)
-            keep_records(setting, now, arguments.data_name)
+            failures, stopped = run_all(folder, now, jobs, watch)
+            keep_records(setting, now, arguments.data_name)  # of those, too, that were finished before
             if stopped:
                 complain("onebit reproduce", "stopped and saved; the same command goes on")
                 return 128 + stopped

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onebit.comparison.running import Job
 from onebit.console import Progress
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
@@ -104,7 +105,7 @@ def check_data(runs: Sequence[Experiment]) -> None:
         divide(config, seen[key])
 
 
-def keep_records(setting: Setting, runs: Sequence[Experiment], data_name: str | None) -> None:
+def keep_records(setting: Setting, runs: Sequence[Job], data_name: str | None) -> None:
     """The records of runs that are finished."""
     for run in runs:
         folder = setting.out / RUNS / run.name
@@ -112,7 +113,7 @@ def keep_records(setting: Setting, runs: Sequence[Experiment], data_name: str | 
             write_record(setting.out, record)
 
 
-def name_of_data(run: Experiment) -> str:
+def name_of_data(run: Job) -> str:
     """As people call it; a folder of images has the folder's name."""
     config = run.config
     return DATA_NAMES.get(config.data) or Path(config.data_dir or config.data).name
