@@ -1,7 +1,9 @@
 """`onebit reproduce`: what is planned, what is kept of runs, what is made of it; and the budget of a minute."""
 
+import fcntl
 import json
 import math
+import os
 import re
 import shutil
 import signal
@@ -341,12 +343,18 @@ def reproduce(capsys, *words, code=0):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Tables and figures in the budget of a minute: the folder, and what was printed."""
-    out = tmp_path_factory.mktemp("made")
+    """Tables and figures in the budget of a minute: the folder, and what was printed. Made once for all workers."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    out, words = root / "made", root / "made.json"
     names = ["table-lambda", "figure-lambda", "figure-losscurve", "figure-epoch", "table-w1a8", "figure-diversity"]
-    code, printed, err = command("reproduce", *names, "--budget", "smoke", "-o", str(out), timeout=600)
-    assert code == 0, err
-    return out, printed, err
+    with (root / "made.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not words.exists():
+            code, printed, err = command("reproduce", *names, "--budget", "smoke", "-o", str(out), timeout=600)
+            assert code == 0, err
+            words.write_text(json.dumps([printed, err]))
+    return out, *json.loads(words.read_text())
 
 
 def test_a_table_is_what_the_runs_came_to(made):
