@@ -37,7 +37,8 @@ def table_of(name: str) -> str:
     unfinished = [remark for remark in found.remarks if remark.startswith("unfinished")]
     remarks = [remark for remark in found.remarks if remark not in unfinished]
     if unfinished:
-        remarks.append(f"{len(unfinished)} runs are not finished yet")
+        count = len(unfinished)
+        remarks.append(f"{count} {'run is' if count == 1 else 'runs are'} not finished yet")
     command = f"`onebit reproduce {name} --budget cpu --data-dir DATA`"
     return "\n".join([f"{command}; {found.sentence}.", "", *as_table(found.sheets[0]), "", *_listed(remarks)])
 

@@ -230,7 +230,7 @@ def fake_record(out, run, top1, held_out=None, **keys):
 def test_the_rate_is_chosen_on_held_out_images(tmp_path):
     here = setting(tmp_path)
     target = PLANNERS["table-methods"](here)
-    entry = next(e for e in target.entries if e.where == ("bnn",))
+    entry = next(e for e in target.entries if e.where == ("bnn", "1/1"))
     for run, held_out, top1 in zip(entry.runs, (50, 60, 55), (90, 61, 56), strict=True):
         fake_record(tmp_path, run, top1, held_out)
     outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
@@ -431,6 +431,20 @@ def test_a_figure_that_shows_a_net_needs_its_run(made, tmp_path):
     target = PLANNERS["figure-diversity"](here)
     assert missing_runs(here, [target]) == target.experiments
     assert missing_runs(setting(out, "smoke"), [target]) == []
+
+
+def test_what_is_finished_can_be_seen_without_training(made, tmp_path, capsys):
+    out, _, _ = made
+    names = ["figure-losscurve", "figure-diversity", "table-w1a8"]
+    shutil.copytree(out / "records", tmp_path / "records")
+    next((tmp_path / "records").glob("*wrn22*lam_0.0-*")).unlink()
+    _, err = reproduce(capsys, *names, "--budget", "smoke", "-o", str(tmp_path), "--no-train")
+    assert not (tmp_path / "runs").exists()
+    (missing,) = re.findall(r"unfinished: (\S+): not begun", err)
+    assert "lam_0.0" in missing
+    assert len(re.findall(r"unfinished: it shows the net of \S+, whose folder is not there", err)) == 3
+    assert (tmp_path / "figure-losscurve.svg").is_file()
+    assert not (tmp_path / "figure-diversity.svg").exists()
 
 
 def test_json_is_one_document(made, capsys):

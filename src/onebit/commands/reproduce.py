@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   onebit reproduce table-cifar --budget paper --data-dir DATA  the paper's protocol, for GPUs
   onebit reproduce table-cifar --data-dir DATA --part 2/13     the second of 13 shares of its runs, for a cluster
   onebit reproduce table-cifar --data-dir DATA --plan          a command for each run that is missing
+  onebit reproduce table-cifar --data-dir DATA --no-train      the table of the runs that are finished
 """
 
 
@@ -53,12 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", action="store_true", help="print a command for each missing run, and train nothing"
     )
+    parser.add_argument(
+        "--no-train", action="store_true", help="make it of the runs that are finished, and train nothing"
+    )
     parser.add_argument("--json", action="store_true", help="print what was made as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train what is missing, write the tables and figures."""
-    from onebit.reproduction.making import PLANNERS, TITLES
+    from onebit.reproduction.making import PLANNERS, TITLES, keep_records
 
     if arguments.list:
         for name, title in TITLES.items():
@@ -74,7 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     missing = _missing(setting, targets, arguments)
     if arguments.plan:
         return _print_plan(setting, missing)
-    code = _train(setting, missing, arguments) if missing else 0
+    if arguments.no_train:
+        keep_records(setting, missing, arguments.data_name)
+    code = _train(setting, missing, arguments) if missing and not arguments.no_train else 0
     if code >= 128 or arguments.part:
         return code
     _make(setting, targets, arguments)

@@ -13,6 +13,7 @@ from typing import Any
 from onebit.methods import METHODS
 from onebit.reproduction import published
 from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
+from onebit.training.config import activation_bits
 
 RATES = (0.1, 0.3, 1.0)  # what every method may choose from, on held-out images
 BEST_RATE = 0.3  # of PCNN, among RATES (table-methods)
@@ -123,10 +124,14 @@ def _method(setting: Setting, method: str) -> tuple[Experiment, ...]:
 
 def table_methods(setting: Setting) -> Target:
     """Not in the paper: every method that it compares with, on equal terms."""
-    entries = [Entry((method,), _method(setting, method)) for method in METHODS]
+    entries = []
+    for method in METHODS:
+        runs = _method(setting, method)
+        weights = "32" if method == "float" else "2" if method == "lbcnn" else "1"
+        entries.append(Entry((method, f"{weights}/{activation_bits(runs[0].config)}"), runs))
     notes = ("for each method the learning rate that is best on held-out images, of " + ", ".join(map(str, RATES)),)
     title = f"every method in the same WRN-22, i = {WIDTHS.get(setting.budget, 64)}"
-    return Target("table-methods", "", title, ("method",), tuple(entries), notes)
+    return Target("table-methods", "", title, ("method", "W/A"), tuple(entries), notes)
 
 
 def table_projections(setting: Setting) -> Target:
