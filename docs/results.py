@@ -18,6 +18,7 @@ from onebit.reproduction.sheets import Made, as_table
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "cpu"
+SETTING = Setting("cpu", RESULTS, "tiny-imagenet-20")  # the folder that table-imagenet is of
 MEASURED = ("table-memory", "table-w1a8")  # not made of records
 
 
@@ -28,7 +29,7 @@ def records() -> list[Record]:
 
 def made(name: str) -> Made:
     """A table, from the records that are there."""
-    return make(Setting("cpu", RESULTS), PLANNERS[name](Setting("cpu", RESULTS)))
+    return make(SETTING, PLANNERS[name](SETTING))
 
 
 def table_of(name: str) -> str:
@@ -84,7 +85,7 @@ def with_tables() -> str:
 
 def finished(name: str) -> list[Outcome]:
     """The entries of a table that have a result."""
-    found = outcomes(PLANNERS[name](Setting("cpu", RESULTS)), RESULTS)
+    found = outcomes(PLANNERS[name](SETTING), RESULTS)
     return [outcome for outcome in found if outcome.chosen]
 
 

@@ -235,12 +235,14 @@ def test_an_archive_can_not_write_elsewhere(tmp_path, server):
 
 def test_without_a_network_the_error_says_what_goes_where(tmp_path):
     archive = Archive("http://127.0.0.1:1/cifar-10-python.tar.gz", "0" * 64, "cifar-10-batches-py")
+    mistyped = tmp_path / "a" / "b"
     with pytest.raises(UserError) as caught:
-        fetch(archive, tmp_path)
+        fetch(archive, mistyped)
     message = str(caught.value)
-    for part in (archive.url, "put that file, or the folder", str(tmp_path), archive.folder):
+    for part in (archive.url, "put that file, or the folder", str(mistyped), archive.folder):
         assert part in message
     assert "\n" not in message
+    assert not list(tmp_path.iterdir()), "a folder that was not there is not left behind"
 
 
 @pytest.mark.parametrize("published", [True, False])

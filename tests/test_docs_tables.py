@@ -1,5 +1,6 @@
 """The tables in the documents are those of the code."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -20,3 +21,22 @@ def test_what_becomes_of_each_method_is_told():
     table = (DOCS / "export.md").read_text().split("## The methods")[1].split("##")[0]
     for method in METHODS:
         assert f"`{method}`" in table
+
+
+def test_results_are_those_of_the_records():
+    """The page, and its plots: no figure of it that a record does not have."""
+    page = runpy.run_path(str(DOCS / "results.py"))
+    assert page["with_tables"]() == (DOCS / "results.md").read_text(), "run: python docs/results.py"
+    for name, draw in (("accuracy-bytes.svg", "accuracy_against_bytes"), ("curves.svg", "curves")):
+        drawn = page[draw]().decode()
+        # The curves in numbers; other versions of Matplotlib may lay the page out otherwise.
+        assert (DOCS / "images" / name).stat().st_size > 10_000
+        assert drawn.count("<path") == (DOCS / "images" / name).read_text().count("<path"), (
+            "run: python docs/results.py"
+        )
+
+
+def test_pictures_of_the_results_are_there():
+    text = (DOCS / "results.md").read_text()
+    for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+        assert (DOCS / name).is_file(), name

@@ -12,7 +12,7 @@ from onebit.modelfile import read_model
 from onebit.paths import write_whole
 from onebit.reference import Reference
 from onebit.selfcheck import small_net
-from onebit.training.recipes import checked, command_of
+from onebit.training.recipes import checked, command_of, without_places
 from onebit.zoo.cards import check_images
 from tools import make_zoo
 from training_runs import call, small_run
@@ -82,6 +82,7 @@ def test_options_of_export(run):
     assert make(run, "small", "--activation-bits", "8", "--float-bits", "16") == 0
     (card,) = zoo.list()
     assert card.bits == "W1A8"
+    assert card.export == "onebit export RUN --activation-bits 8 --float-bits 16"
     nodes = read_model("zoo:small").graph.nodes
     assert {node.tensors["weight"].dtype for node in nodes if "weight" in node.tensors} == {np.dtype(np.float16)}
 
@@ -187,15 +188,15 @@ def test_what_goes_wrong_within_is_said(tmp_path, run, capsys):
         ({"data": "cifar10"}, "--data cifar10 --data-dir DATA"),
         ({"data": "cifar10", "data_dir": "/root/data"}, "--data cifar10 --data-dir DATA"),
         ({"data_dir": "/root/data"}, "--data digits"),
-        ({"teacher": "/home/me/runs/float-long"}, "--data digits --teacher float-long"),
+        ({"teacher": "/home/me/runs/float-long"}, "--data digits --teacher runs/float-long"),
         (
             {"initial_checkpoint": "/runs/a/best.safetensors"},
-            "--data digits --initial-checkpoint a/best.safetensors",
+            "--data digits --initial-checkpoint runs/a/best.safetensors",
         ),
     ],
 )
 def test_no_paths_of_this_machine(keys, line):
-    command = command_of(make_zoo.without_places(checked(keys)))
+    command = command_of(without_places(checked(keys)))
     assert command == f"onebit train --model wrn22 --method pcnn {line}"
 
 

@@ -25,8 +25,18 @@ from onebit.reproduction import eight_bits, figures, memory, published
 from onebit.reproduction.diversity import _numbers, feature_maps
 from onebit.reproduction.making import MEMORY, PLANNERS, TITLES, missing_runs, ready
 from onebit.reproduction.outcomes import _best, outcomes
-from onebit.reproduction.plans import Entry, Experiment, Setting, Target, check_names, run_name, same_run
+from onebit.reproduction.plans import (
+    Entry,
+    Experiment,
+    Setting,
+    Target,
+    check_names,
+    run_name,
+    same_run,
+    share_of,
+)
 from onebit.reproduction.records import (
+    CURVES,
     Histogram,
     Record,
     as_json,
@@ -69,13 +79,24 @@ def test_two_runs_of_one_name_are_refused():
     targets = [
         Target("t", "", "", ("x",), (Entry(("a",), (Experiment("same", config),)),)) for config in (one, other)
     ]
-    with pytest.raises(UserError, match="same: two different runs have this name"):
+    with pytest.raises(ValueError, match="same: two different runs have this name"):
         check_names(targets)
 
 
 def test_the_papers_budget_is_the_papers_protocol(tmp_path):
-    """The runs of table-cifar and table-imagenet are the recipes; lambda's are J = 4."""
+    """The runs of table-cifar and table-imagenet are the recipes, with all images; lambda's are J = 4."""
     in_paper = setting(tmp_path, "paper")
+    own = {"hold_out": 0, "bn_batches": 0, "test_every": 1}
+    for name, epochs, milestones, decay in (
+        ("table-cifar", 200, (60, 120, 160), 5e-4), ("table-lambda", 200, (60, 120, 160), 5e-4),
+        ("table-best", 200, (60, 120, 160), 5e-4), ("table-imagenet", 60, (20, 40), 1e-4),
+    ):  # fmt: skip
+        for run in PLANNERS[name](in_paper).experiments:
+            config = run.config
+            assert {key: getattr(config, key) for key in own} == own
+            assert (config.limit_images, config.epochs, config.sched) == (0, epochs, "step")
+            assert (config.milestones, config.weight_decay) == (milestones, decay), name
+            assert config.lr == (0.05 if config.initial_checkpoint else 0.1)
     rows = {e.where: e.runs for e in PLANNERS["table-cifar"](in_paper).entries}
     for where, recipe in {
         ("WRN (i = 16)", "0.27M", "cifar10"): "cifar10-wrn22",
@@ -85,23 +106,56 @@ def test_the_papers_budget_is_the_papers_protocol(tmp_path):
     }.items():
         (run,) = rows[where]
         # lr_w of a float net is nobody's
-        assert same_run(run.config.model_copy(update={"lr_w": 0.01}), resolve(recipe, "paper", {})), where
+        assert same_run(run.config.model_copy(update={"lr_w": 0.01}), resolve(recipe, "paper", own)), where
     assert len(rows) == 13 + 8  # five rivals have no figure for CIFAR-100
     table = PLANNERS["table-imagenet"](in_paper)
     by_bits = {e.where: e.runs[0].config for e in table.entries}
-    assert same_run(by_bits["PCNN, J = 2", "1/32"], resolve("imagenet-pcnn-resnet18-j2", "paper", {}))
+    assert same_run(by_bits["PCNN, J = 2", "1/32"], resolve("imagenet-pcnn-resnet18-j2", "paper", own))
     assert same_run(
         by_bits["PCNN on VGG16, J = 1", "1/32"],
-        resolve("imagenet-pcnn-vgg16", "paper", {}),
+        resolve("imagenet-pcnn-vgg16", "paper", own),
     )
     for run in PLANNERS["table-lambda"](in_paper).experiments:
         assert (run.config.projections, run.config.epochs, run.config.width) == (4, 200, 16)
+    (shown,) = PLANNERS["figure-diversity"](in_paper).experiments
+    assert (shown.config.projections, shown.config.width) == (4, 16)
 
 
 def test_seeds_can_be_chosen(tmp_path):
     runs = PLANNERS["table-methods"](setting(tmp_path, seeds=(3, 5))).experiments
     assert {run.config.seed for run in runs} == {3, 5}
     assert len(runs) == len(METHODS) * 3 * 2
+    for budget in BUDGETS:
+        here = setting(tmp_path, budget, seeds=(3, 5), data_dir="DATA")
+        for name in ("table-best", "table-imagenet", "table-lambda"):
+            for entry in PLANNERS[name](here).entries:
+                assert {run.config.seed for run in entry.runs} in ({3, 5}, set())
+                for run in entry.runs:
+                    assert all(before.config.seed == run.config.seed for before in run.needs)
+
+
+def test_folders_of_images_are_told_apart(tmp_path):
+    one, other = (
+        PLANNERS["table-imagenet"](setting(tmp_path, data_dir=f"/data/{name}")).experiments
+        for name in ("pets", "my photos")
+    )
+    assert {run.name for run in one}.isdisjoint(run.name for run in other)
+
+
+@pytest.mark.parametrize("of", [1, 2, 3, 7])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_shares_are_all_runs_once_with_what_they_need(tmp_path, budget, of):
+    here = setting(tmp_path, budget, data_dir="DATA")
+    targets = [plan(here) for plan in PLANNERS.values()]
+    shares = [[run.name for run in share_of(targets, k, of)] for k in range(1, of + 1)]
+    names = [name for share in shares for name in share]
+    assert len(names) == len(set(names))
+    wanted = {run.name: run for target in targets for run in target.experiments}
+    assert set(names) == set(wanted) | {before.name for run in wanted.values() for before in run.needs}
+    for share in shares:
+        for run in map(wanted.get, share):
+            assert run is None or {before.name for before in run.needs} <= set(share)
+    assert max(map(len, shares)) <= len(names) // of + 4
 
 
 def test_who_needs_another_run_waits_for_it(tmp_path):
@@ -130,18 +184,31 @@ def test_the_papers_figures_are_copied_right():
     for name, model in (("PCNN-22", "wrn22"), ("PCNN-40", "wrn40")):
         (row,) = [row for row in table("lambda") if name in row]
         assert tuple(map(float, NUMBERS.findall(row))) == published.LAMBDA_TOP1[model]
+    powers = [float(f"1e{power}") for power in re.findall(r"e(-\d+)", " ".join(table("lambda")))]
+    assert (*powers, 0.0) == published.LAMBDAS
     cifar = [row for row in table("cifar") if "M" in row and "&" in row and "Model" not in row]
     found = [[float(number) for number in NUMBERS.findall(row.replace("0.3$", ""))] for row in cifar]
     expected = [
         [float(r.parameters[:-1]), r.cifar10, *([r.cifar100] if r.cifar100 else [])] for r in published.CIFAR
     ]
     assert found == expected
-    rows = [row for row in table("imagenet") if re.search(r"& \d+ & \d+ &", row)]
-    figures = sorted(float(n) for row in rows for n in NUMBERS.findall(row))
-    assert figures == sorted(n for r in published.IMAGENET for n in (r.top1, r.top5))
+    rows = [match for row in table("imagenet") if (match := re.search(r"([\w -]+) & (\d+) & (\d+) &(.*)", row))]
+    found = []
+    for model, weights, activations, cells in (match.groups() for match in rows):
+        top1, top5 = (NUMBERS.findall(cell) for cell in cells.split("&"))  # with two J, two figures a cell
+        found += [
+            (model.split()[-1], f"{weights}/{activations}", *map(float, pair))
+            for pair in zip(top1, top5, strict=True)
+        ]
+    expected = [(re.split(",| on", r.model)[0].split()[-1], r.bits, r.top1, r.top5) for r in published.IMAGENET]
+    assert found == expected
     rows = " ".join(table("memory"))
-    assert all(f"{number:g}" in rows for number in (33.7, 374.1, 58)), rows
-    assert "11.10" in rows
+    (pcnn, saving, count), (in_float,) = (
+        re.search(r"PCNN & ([\d.]+) Mbit & ([\d.]+) .*?& ([\d.]+)", rows).groups(),
+        re.search(r"Resnet18 & ([\d.]+)", rows).groups(),
+    )
+    numbers = {"pcnn_mbit": pcnn, "saving": saving, "speedup": count, "float_mbit": in_float}
+    assert {key: float(number) for key, number in numbers.items()} == published.MEMORY
 
 
 # What is kept of a run.
@@ -191,16 +258,28 @@ def test_a_record_is_read_back_as_it_was_written(finished, tmp_path):
     with pytest.raises(UserError, match="of another run than"):
         known_record(tmp_path, other)
     assert known_record(tmp_path, run._replace(config=run.config.model_copy(update={"amp": "bfloat16"}))) == record
+    whole, keys = file.read_bytes(), record.model_dump(mode="json")
+    empty = [{**keys["kernels"][0], "counts": [0] * BINS}]
+    short = [{**keys["kernels"][0], "counts": [1]}]
+    wrong = [
+        {"top1": 101.0}, {"top1": float("nan")}, {"kernels": []}, {"kernels": empty}, {"kernels": short},
+        {"curves": {}}, {"curves": keys["curves"] | {"lr": []}}, {"config": keys["config"] | {"lr": "abc"}},
+        {"config": {"no": 1}},
+    ]  # fmt: skip
     for broken in (
-        b"",
-        b"{}",
-        file.read_bytes()[:-20],
-        file.read_bytes().replace(b'"top1"', b'"top"'),
-        b"\xff\xfe",
-    ):
+        b"", b"{}", whole[:-20], whole.replace(b'"top1"', b'"top"'), b"\xff\xfe",
+        *(json.dumps(keys | change).encode() for change in wrong),
+    ):  # fmt: skip
         file.write_bytes(broken)
         with pytest.raises(UserError, match="not a record that this version writes; remove it"):
             read_record(file)
+    file.write_bytes(json.dumps(keys | {"name": "other"}).encode())
+    with pytest.raises(UserError, match="is the record of other; give it that name, or remove it"):
+        read_record(file)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match="not a record"):
+        known_record(tmp_path, run)
 
 
 def test_an_unfinished_run_has_no_record(tmp_path):
@@ -210,18 +289,18 @@ def test_an_unfinished_run_has_no_record(tmp_path):
 # What is made of records.
 
 
-def fake_record(out, run, top1, held_out=None, **keys):
+def fake_record(out, run, top1, held_out=None, curves=None):
     """A record as if the run had come to this."""
     config = run.config.model_dump(mode="json", exclude_none=True)
     counts = [int(1000 * math.exp(-(((n - 31.5) / 16) ** 2))) for n in range(BINS)]
     kernels = [Histogram(stage=1, epoch=n + 1, layer="l", a=0.1 / (n + 1), counts=counts) for n in range(5)]
     numbers = [1.0, 0.9, 0.8, 0.7, 0.6]
-    curves = dict.fromkeys(("stage", "epoch", "loss_s", "test_loss", "held_out_loss"), numbers)
+    curves = dict.fromkeys(CURVES, numbers) | (curves or {})
     record = Record(
         name=run.name, net="a net", data="CIFAR-10 (fake)", command="onebit train", commit="abc", cpu="a CPU",
         threads=1, torch="2", seed=run.config.seed, epochs=5, minutes=1.0, top1=top1, top5=99.0, test_loss=1.0,
         test_images=10, held_out_top1=held_out, weight_bits=1, activation_bits=32, parameters=10, bytes=20,
-        config=config, curves=curves, kernels=kernels, **keys,
+        config=config, curves=curves, kernels=kernels,
     )  # fmt: skip
     write_record(out, record)
     return record
@@ -262,11 +341,26 @@ def test_what_is_unfinished_is_shown_as_that(tmp_path):
     cells = {row[:2]: row for row in sheet.rows}
     assert cells["PCNN-22", "0.001"][2:4] == ("91.92", "80.00 (1 run unfinished)")
     assert cells["PCNN-22", "0.0001"][2:4] == ("92.79", "78.50 ± 0.50")
-    assert cells["PCNN-22", "0"][3] == "unfinished"
+    assert cells["PCNN-22", "0"][3] == "unfinished"  # the other seed's
     said = remarks(target, found)
     assert f"unfinished: {second.name}: in epoch 3 of 5" in said
-    assert f"unfinished: {failed.name}: failed, stopped at step 3" in said
+    assert f"failed, and would again: {failed.name}: stopped at step 3" in said
+    assert failed.name not in {run.name for run in missing_runs(here, [target])}
     assert f"unfinished: {by_where['PCNN-40', '0'].runs[0].name}: not begun" in said
+
+
+def test_a_rate_that_fails_leaves_the_others(tmp_path):
+    target = PLANNERS["table-methods"](setting(tmp_path))
+    bnn, bwn = (next(e for e in target.entries if e.where[0] == name) for name in ("bnn", "bwn"))
+    fake_record(tmp_path, bnn.runs[0], 60.0, 61.0)
+    fake_record(tmp_path, bnn.runs[1], 62.0, 60.0)
+    for run in (bnn.runs[2], *bwn.runs):
+        (tmp_path / "runs" / run.name).mkdir(parents=True)
+        (tmp_path / "runs" / run.name / "error.txt").write_text("stopped at step 3: the loss is infinite\n")
+    found = {o.entry.where[0]: o for o in outcomes(target, tmp_path)}
+    assert (found["bnn"].state, found["bnn"].top1, len(found["bnn"].failed)) == ("finished", 60.0, 1)
+    assert (found["bwn"].state, found["bwn"].top1, len(found["bwn"].failed)) == ("failed", None, 3)
+    assert [row[2] for row in sheet_of(target, list(found.values())).rows if row[0] == "bwn"] == ["failed"]
 
 
 def test_what_is_not_in_a_budget_is_said(tmp_path):
@@ -292,6 +386,30 @@ def test_how_far_kernels_are_from_two_values():
     two = figures.spread_of(histogram([-0.2, 0.2, 0.2], 0.2))
     assert two["deviation"] < 0.07  # half of a bin
     assert two["near_zero"] == 0
+
+
+def test_losses_of_images_that_were_not_trained_on(tmp_path):
+    """Of test images if they were followed, of held-out ones else, or none; what is unfinished is told."""
+    found = outcomes(target := PLANNERS["figure-losscurve"](setting(tmp_path)), tmp_path)
+    assert figures.losses(found, "title") == (None, {})
+    none = {"test_loss": [None] * 5}
+    for curves, kind in (({}, "test"), (none, "held out"), (none | {"held_out_loss": [None] * 5}, None)):
+        fake_record(tmp_path, target.experiments[0], 80.0, curves=curves)
+        figure, numbers = figures.losses(outcomes(target, tmp_path), "title")
+        assert set(numbers["lambda = 0"]) == {"training", "top1", *([kind] if kind else [])}
+        words = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        unseen = [f"lambda = 0, {kind}"] if kind else []
+        assert words == ["lambda = 0, training", *unseen, "lambda = 1e-4: unfinished"]
+
+
+def test_histograms_that_are_unfinished_are_in_the_picture(tmp_path):
+    target = PLANNERS["figure-lambda"](setting(tmp_path))
+    assert figures.over_lambda(outcomes(target, tmp_path), "title") == (None, {})
+    fake_record(tmp_path, target.experiments[2], 80.0)
+    figure, numbers = figures.over_lambda(outcomes(target, tmp_path), "title")
+    assert list(numbers) == ["lambda = 0.001"]
+    shown = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    assert shown == [["unfinished"], ["unfinished"], [], ["unfinished"], ["unfinished"], ["unfinished"]]
 
 
 def test_projections_that_are_alike_and_that_are_not():
@@ -358,7 +476,7 @@ def made(tmp_path_factory):
 
 
 def test_a_table_is_what_the_runs_came_to(made):
-    out, printed, err = made
+    out, printed, _ = made
     table = json.loads((out / "table-lambda.json").read_text())
     assert (table["budget"], table["data"], table["paper"]) == ("smoke", ["handwritten digits"], "Table 2")
     assert len(table["entries"]) == 11
@@ -375,7 +493,7 @@ def test_a_table_is_what_the_runs_came_to(made):
     assert text.startswith("# accuracy over lambda (Table 2 of the paper)\n\nbudget smoke: ")
     assert f"| PCNN-22 | 0.001 | 91.92 | {table['entries'][0]['top1']:.2f} |" in text
     assert "accuracy over lambda (Table 2 of the paper)" in printed
-    assert "the accuracies mean nothing" in err
+    assert "the accuracies mean nothing" in printed
 
 
 def test_figures_are_pictures(made):
@@ -387,7 +505,8 @@ def test_figures_are_pictures(made):
             assert pixels.std() > 10  # not an empty page
         assert ET.parse(out / f"{name}.svg").getroot().tag.endswith("svg")
     drawn = json.loads((out / "figure-lambda.json").read_text())
-    assert list(drawn["numbers"]) == [f"lambda = {lam}" for lam in ("0.1", "0.01", "0.001", "0.0001", "1e-05", "0")]
+    ours = [f"lambda = {lam} (not in the paper)" for lam in ("0.1", "0.01")]
+    assert list(drawn["numbers"]) == [*ours, *(f"lambda = {lam}" for lam in ("0.001", "0.0001", "1e-05", "0"))]
     curve = json.loads((out / "figure-losscurve.json").read_text())["numbers"]["lambda = 0"]
     assert len(curve["training"]) == len(curve["held out"]) == 1
     diverse = json.loads((out / "figure-diversity.json").read_text())["numbers"]
@@ -468,6 +587,10 @@ def test_memory_is_counted_and_speed_is_measured(tmp_path, capsys):
         assert speed["onebit_ms"] > 0
         assert speed["times"] > 0
     assert "58 x" in printed
+    assert "budget smoke: counted, and timed on " in printed
+    assert "the times mean nothing" in printed
+    out, err = reproduce(capsys, MEMORY, "--plan", "-o", str(tmp_path))
+    assert (out, err) == ("", "nothing to train\n")
     assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in (tmp_path / "table-memory.md").read_text()
 
 
@@ -502,9 +625,9 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
         out, err = process.communicate(timeout=120)
     finally:
         process.kill()
-    if process.returncode == 130:  # else it was done before the signal came
-        assert out == ""
-        assert "onebit reproduce: stopped and saved; the same command goes on" in err
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "onebit reproduce: stopped and saved; the same command goes on" in err
     code, out, err = command("reproduce", *words)
     assert code == 0, err
     assert (tmp_path / "figure-losscurve.png").is_file()
@@ -528,18 +651,34 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
             "--data-name x: these runs are of several data sets",
         ),
         (["table-lambda", "--jobs", "0"], "--jobs 0: use at least 1"),
+        (["table-memory", "--out", f"{__file__}/x"], "test_reproduction.py is a file; name a folder"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, words, what):
     monkeypatch.delenv("ONEBIT_DATA", raising=False)
     if words[-2:] == ["--jobs", "0"]:
         words = [*words, "--budget", "smoke"]
-    out, err = reproduce(capsys, *words, "-o", str(tmp_path / "out"), code=2)
+    out, err = reproduce(capsys, "-o", str(tmp_path / "out"), *words, code=2)
     assert out == ""
     assert err.startswith("onebit reproduce: ")
     assert what in err
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_data_has_one_name(made, tmp_path, capsys):
+    out, _, _ = made
+    shutil.copytree(out / "records", tmp_path / "records")
+    words = ["figure-losscurve", "--budget", "smoke", "-o", str(tmp_path), "--no-train", "--data-name"]
+    _, err = reproduce(capsys, *words, "other digits", code=2)
+    assert "seed0.json says handwritten digits; use that, or correct the record" in err
+    reproduce(capsys, *words, "handwritten digits")
+
+
+def test_old_pictures_go_with_their_runs(made, tmp_path, capsys):
+    (tmp_path / "figure-losscurve.png").write_bytes(b"of yesterday")
+    reproduce(capsys, "figure-losscurve", "--budget", "smoke", "-o", str(tmp_path), "--no-train")
+    assert [file.name for file in tmp_path.iterdir()] == ["figure-losscurve.json"]
 
 
 def test_a_failure_is_said_and_the_rest_goes_on(tmp_path, capsys):

@@ -30,7 +30,7 @@ from onebit.paths import user_path, write_whole
 from onebit.reference import Reference, per_channel
 from onebit.summary import summarize
 from onebit.training.config import Config
-from onebit.training.recipes import checked, command_of
+from onebit.training.recipes import checked, command_of, without_places
 from onebit.training.runfolder import ENVIRONMENT, RunFolder
 from onebit.zoo.cards import FORMS, Card, Check, check_images, parse_card
 
@@ -70,10 +70,9 @@ def made(arguments: argparse.Namespace) -> tuple[Card, bytes]:
     data_dir = ["--data-dir", arguments.data_dir] if arguments.data_dir else []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{arguments.name}.onebit"
-        bits = ["--activation-bits", str(arguments.activation_bits)] if arguments.activation_bits else []
-        _onebit(
-            "export", str(run.path), "--out", str(file), *bits, "--float-bits", str(arguments.float_bits), *data_dir
-        )
+        options = ["--activation-bits", str(arguments.activation_bits)] if arguments.activation_bits else []
+        options += ["--float-bits", str(arguments.float_bits)] if arguments.float_bits != 32 else []
+        _onebit("export", str(run.path), "--out", str(file), *options, *data_dir)
         found = _onebit("eval", str(file), "--data", config.data, *data_dir)
         content, check = file.read_bytes(), check_of(file)
         card = Card(
@@ -88,6 +87,7 @@ def made(arguments: argparse.Namespace) -> tuple[Card, bytes]:
             bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
             command=command_of(without_places(config)),
+            export=" ".join(["onebit export RUN", *options]),
             commit=commit,
             check=check,
         )
@@ -130,18 +130,6 @@ def bits_of(file: Path) -> str:
     """Of the weights and inputs of most 1-bit multiply-adds; of a net without them: W32A32."""
     rows = [row for row in summarize(read_model(file)).rows if row.one_bit_macs]
     return max(rows, key=lambda row: row.one_bit_macs).precision if rows else "W32A32"
-
-
-def without_places(config: Config) -> Config:
-    """The config without paths of this machine: of other nets the run is named, and the data is in DATA."""
-    named: dict[str, Any] = {}
-    if config.data != "digits":
-        named["data_dir"] = "DATA"
-    for key in ("teacher", "initial_checkpoint"):
-        if (value := getattr(config, key)) is not None:
-            path = Path(value)
-            named[key] = f"{path.parent.name}/{path.name}" if path.suffix else path.name
-    return config.model_copy(update={"data_dir": None} | named)
 
 
 def check_of(file: Path) -> Check:

@@ -63,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train what is missing, write the tables and figures."""
     from onebit.reproduction.making import PLANNERS, TITLES, keep_records
+    from onebit.reproduction.sheets import check_folder
+    from onebit.training.recipes import nearest
 
     if arguments.list:
         for name, title in TITLES.items():
@@ -72,8 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"say what to make: {', '.join(TITLES)}; see --list")
     for name in arguments.names:
         if name not in TITLES:
-            raise UserError(f"{name}: there is no such table or figure{_near(name, TITLES)}")
+            raise UserError(f"{name}: there is no such table or figure{nearest(name, TITLES)}")
     setting = _setting(arguments)
+    check_folder(setting.out)
     targets = [PLANNERS[name](setting) for name in dict.fromkeys(arguments.names) if name in PLANNERS]
     missing = _missing(setting, targets, arguments)
     if arguments.plan:
@@ -85,13 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
         return code
     _make(setting, targets, arguments)
     return code
-
-
-def _near(name: str, names: Any) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
@@ -107,26 +103,30 @@ def _setting(arguments: argparse.Namespace) -> Setting:
 def _missing(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> list[Experiment]:
     """The runs that are to be trained now: all, or a share of them."""
     from onebit.reproduction.making import check_data_name, missing_runs
-    from onebit.reproduction.plans import check_names
+    from onebit.reproduction.plans import check_names, share_of
 
     check_names(targets)
-    check_data_name([run for target in targets for run in target.experiments], arguments.data_name)
+    check_data_name(setting, [run for target in targets for run in target.experiments], arguments.data_name)
+    missing = missing_runs(setting, targets)
     if not arguments.part:
-        return missing_runs(setting, targets)
+        return missing
     number, _, of = arguments.part.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
         raise UserError(f"--part {arguments.part}: use K/N, such as 2/13")
-    # Shares of all runs, so that they stay the same while some finish.
-    share = {run.name for target in targets for run in target.experiments[int(number) - 1 :: int(of)]}
-    return [run for run in missing_runs(setting, targets) if run.name in share]
+    share = {run.name for run in share_of(targets, int(number), int(of))}
+    return [run for run in missing if run.name in share]
 
 
 def _print_plan(setting: Setting, missing: Sequence[Experiment]) -> int:
     import shlex
 
     from onebit.comparison.running import prepare
+    from onebit.reproduction.making import write_images
     from onebit.reproduction.plans import RUNS
 
+    write_images(setting, missing)
+    if not missing:
+        say("nothing to train")
     for run in missing:
         print(shlex.join(["onebit", *prepare(setting.out / RUNS, run)]))  # noqa: T201
     return 0
@@ -139,12 +139,10 @@ def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.
     from onebit.commands.compare import held, jobs_of
     from onebit.comparison.running import run_all, summary_of
     from onebit.comparison.watching import Display
-    from onebit.reproduction.imagenet import smoke_folder, write_smoke_images
-    from onebit.reproduction.making import check_data, keep_records, ready
+    from onebit.reproduction.making import check_data, keep_records, ready, write_images
     from onebit.reproduction.plans import RUNS
 
-    if any(run.config.data_dir == str(smoke_folder(setting.out)) for run in missing):
-        write_smoke_images(setting.out)
+    write_images(setting, missing)
     check_data(missing)
     folder, waiting, failed = setting.out / RUNS, list(missing), False
     jobs = jobs_of(arguments.jobs, missing[0].config, len(missing))
@@ -163,6 +161,7 @@ def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.
                 complain("onebit reproduce", "stopped and saved; the same command goes on")
                 return 128 + stopped
             failed = failed or bool(failures)
+            # Who needs a run needs one that needs none, so after one round all that can come have come.
             waiting = [run for run in waiting if run not in now and all(summary_of(folder, b) for b in run.needs)]
             for failure in failures:
                 complain("onebit reproduce", f"{failure.run.name} failed: {failure.why}")
@@ -184,7 +183,8 @@ def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Names
         if not arguments.json:
             for number, sheet in enumerate(made.sheets):
                 print_table("" if number else made.heading, sheet.heads, sheet.rows, left=sheet.words)
-            for line in [made.sentence, *made.remarks, f"written: {', '.join(map(str, files))}"]:
+            print(made.sentence)  # noqa: T201 no table without its budget
+            for line in [*made.remarks, f"written: {', '.join(map(str, files))}"]:
                 say(line)
     if arguments.json:
         print(json.dumps(documents))  # noqa: T201

@@ -62,6 +62,7 @@ def told(card: Card, file: Path) -> list[str]:
         ("top-1", f"{card.top1:.2f} % of {card.test_images:,} test images, run from bits"),
         ("trained", card.budget),
         ("", card.command),
+        ("", card.export),
         ("", f"commit {card.commit}"),
         ("file", f"{card.bytes:,} bytes, {file}"),
         ("sha256", card.sha256),

@@ -9,6 +9,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class Archive(NamedTuple):
 def fetch(archive: Archive, data_dir: Path) -> Path:
     """The archive's folder in `data_dir`, downloaded and unpacked."""
     file = data_dir / archive.name
+    made = [place for place in (data_dir, *data_dir.parents) if not place.exists()]
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         if not file.exists():
@@ -42,6 +44,9 @@ def fetch(archive: Archive, data_dir: Path) -> Path:
             raise UserError(f"{file}: not the whole published archive (by its SHA-256): remove it to fetch it anew")
         _unpack(file, data_dir / archive.folder)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        with suppress(OSError):  # somebody else has put something there
+            for place in made:  # innermost first: a folder that was mistyped is not left behind
+                place.rmdir()
         reason = getattr(error, "reason", error)
         raise UserError(
             f"{data_dir}: has no {archive.folder}, and it could not be downloaded ({reason}); where there is a "

@@ -63,31 +63,38 @@ def spread_of(histogram: Histogram) -> dict[str, float]:
     }
 
 
-def histograms(parts: Sequence[tuple[str, Histogram]], title: str) -> Figure:
-    """Side by side, in the kernels' own units, each with lines at -a and +a."""
+def histograms(parts: Sequence[tuple[str, Histogram | None]], title: str) -> Figure:
+    """Side by side, in the kernels' own units, each with lines at -a and +a; None is shown as unfinished."""
     figure = new_figure(max(6.0, 2.6 * len(parts)), 3.2, title)
     axes = figure.subplots(1, len(parts), squeeze=False)[0]
     for ax, (label, histogram) in zip(axes, parts, strict=True):
+        ax.set_title(label, fontsize="small")
+        ax.set_yticks([])
+        if histogram is None:
+            ax.set_xticks([])
+            ax.text(0.5, 0.5, "unfinished", ha="center", va="center", transform=ax.transAxes)
+            continue
         edges = np.linspace(-REACH, REACH, BINS + 1) * histogram.a
         ax.stairs(histogram.counts, edges, fill=True, color=COLOURS[0])
         for mark in (-histogram.a, histogram.a):
             ax.axvline(mark, color=COLOURS[1], linestyle="--", linewidth=1)
         numbers = spread_of(histogram)
-        ax.set_title(label, fontsize="medium")
         ax.set_xlabel(
             f"kernel; a = {histogram.a:.3g}\n| |C| - a | / a: {numbers['deviation']:.2f}", fontsize="small"
         )
         ax.tick_params(labelsize="x-small")
-        ax.set_yticks([])
     return figure
 
 
 def over_lambda(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
     """Fig. 2: the last epoch of each."""
-    done = [(outcome, outcome.chosen[0].kernels[-1]) for outcome in found if outcome.chosen]
-    numbers = {outcome.entry.where[0]: {**spread_of(last), "top1": outcome.top1} for outcome, last in done}
-    parts = [(outcome.entry.where[0], last) for outcome, last in done]
-    return (histograms(parts, title) if parts else None), numbers
+    parts = [(o.entry.where[0], o.chosen[0].kernels[-1] if o.chosen else None) for o in found]
+    numbers = {
+        label: {**spread_of(last), "top1": outcome.top1}
+        for outcome, (label, last) in zip(found, parts, strict=True)
+        if last
+    }
+    return (histograms(parts, title) if numbers else None), numbers
 
 
 def over_epochs(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[str, Any]]:
@@ -112,8 +119,12 @@ def losses(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[st
         epochs = range(1, len(record.curves["epoch"]) + 1)
         unseen = unseen_loss(record)
         ax.plot(epochs, _points(record.curves["loss_s"]), color=colour, linestyle="--", label=f"{label}, training")
-        ax.plot(epochs, _points(unseen[1]), color=colour, label=f"{label}, {unseen[0]}")
-        numbers[label] = {"training": record.curves["loss_s"], unseen[0]: unseen[1], "top1": record.top1}
+        numbers[label] = {"training": record.curves["loss_s"], "top1": record.top1}
+        for kind, values in unseen.items():
+            ax.plot(epochs, _points(values), color=colour, label=f"{label}, {kind}")
+            numbers[label][kind] = values
+    for label in (outcome.entry.where[0] for outcome in found if not outcome.chosen):
+        ax.plot([], [], " ", label=f"{label}: unfinished")
     ax.set(xlabel="epoch", ylabel="cross entropy")
     ax.grid(alpha=0.3)
     ax.legend(fontsize="small")
@@ -125,9 +136,9 @@ def _points(numbers: Sequence[float | None]) -> list[float]:
     return [float("nan") if number is None else number for number in numbers]
 
 
-def unseen_loss(record: Record) -> tuple[str, list[float | None]]:
-    """The loss of test images if it was followed, else of held-out ones."""
+def unseen_loss(record: Record) -> dict[str, list[float | None]]:
+    """The loss of test images if it was followed, else of held-out ones, if there are any; by what it is of."""
     for key, label in (("test_loss", "test"), ("held_out_loss", "held out")):
         if any(value is not None for value in record.curves[key]):
-            return label, record.curves[key]
-    return "test", [None] * len(record.curves["epoch"])
+            return {label: record.curves[key]}
+    return {}

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onebit.comparison.running import Job
+from onebit.comparison.running import Job, failure_of
 from onebit.console import Progress
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.machine import source_commit, this_machine
 from onebit.reproduction import figures, tables, targets
-from onebit.reproduction.imagenet import table_imagenet
+from onebit.reproduction.imagenet import SMOKE_NAME, smoke_folder, table_imagenet, write_smoke_images
 from onebit.reproduction.outcomes import Outcome, outcomes
 from onebit.reproduction.plans import RUNS, Experiment, Setting, Target
-from onebit.reproduction.records import known_record, record_of, write_record
+from onebit.reproduction.records import known_record, record_of, record_path, write_record
 from onebit.reproduction.sheets import Made
 from onebit.training.loop import divide
 from onebit.training.nets import read_weights
@@ -72,11 +72,16 @@ DRAWN = {
 
 
 def missing_runs(setting: Setting, wanted: Sequence[Target]) -> list[Experiment]:
-    """Runs that are still to be trained, each once, those that others need among them."""
+    """Runs that are still to be trained, each once, those that others need among them.
+
+    Not those that failed for good: they would again.
+    """
     needed: dict[str, Experiment] = {}
     for target in wanted:
         for run in target.experiments:
             without = target.name in NEEDS_WEIGHTS and not _has_weights(setting, run)
+            if failure_of(setting.out / RUNS, run):
+                continue
             if known_record(setting.out, run) is None or without:
                 needed |= {before.name: before for before in run.needs if not _has_weights(setting, before)}
                 needed[run.name] = run
@@ -105,17 +110,25 @@ def check_data(runs: Sequence[Experiment]) -> None:
         divide(config, seen[key])
 
 
+def write_images(setting: Setting, runs: Sequence[Experiment]) -> None:
+    """What the budget of a minute has in place of ImageNet."""
+    if any(run.config.data_dir == str(smoke_folder(setting.out)) for run in runs):
+        write_smoke_images(setting.out)
+
+
 def keep_records(setting: Setting, runs: Sequence[Job], data_name: str | None) -> None:
     """The records of runs that are finished."""
     for run in runs:
         folder = setting.out / RUNS / run.name
-        if record := record_of(folder, data_name or name_of_data(run)):
+        if record := record_of(folder, data_name or name_of_data(setting, run)):
             write_record(setting.out, record)
 
 
-def name_of_data(run: Job) -> str:
+def name_of_data(setting: Setting, run: Job) -> str:
     """As people call it; a folder of images has the folder's name."""
     config = run.config
+    if config.data_dir == str(smoke_folder(setting.out)):
+        return SMOKE_NAME
     return DATA_NAMES.get(config.data) or Path(config.data_dir or config.data).name
 
 
@@ -184,12 +197,20 @@ def make_memory(setting: Setting) -> Made:
         found = memory.measured(effort, size, progress.advance)
     cpu = this_machine().cpu
     numbers = {"budget": setting.budget, "cpus": [cpu], "commit": source_commit(), **found.as_json()}
-    sentence = f"counted, and timed on {cpu}, one core"
+    sentence = f"budget {setting.budget}: counted, and timed on {cpu}, one core"
+    if setting.budget == "smoke":
+        sentence += "; so short that the times mean nothing"
     title = "memory and speed of Resnet18"
     return Made(MEMORY, "Table 5", title, sentence, memory.sheets(found), memory.REMARKS, numbers)
 
 
-def check_data_name(runs: Sequence[Experiment], name: str | None) -> None:
-    """One name is for one data set."""
-    if name and len({run.config.data for run in runs}) > 1:
+def check_data_name(setting: Setting, runs: Sequence[Experiment], name: str | None) -> None:
+    """One name is for one data set, and what is called otherwise already is not called so in silence."""
+    if name is None:
+        return
+    if len({run.config.data for run in runs}) > 1:
         raise UserError(f"--data-name {name}: these runs are of several data sets, so one name won't do")
+    for run in runs:
+        if (record := known_record(setting.out, run)) and record.data != name:
+            file = record_path(setting.out, run.name)
+            raise UserError(f"--data-name {name}: {file} says {record.data}; use that, or correct the record")

@@ -16,15 +16,17 @@ from onebit.training.runfolder import RunFolder
 class Outcome(NamedTuple):
     """An entry of a table, as far as its runs are finished.
 
-    state     'finished', 'unfinished' (some runs are missing), 'not in this budget'
+    state     'finished', 'unfinished' (some runs are missing), 'failed', 'not in this budget'
     chosen    the records that count: those of the best learning rate
     missing   a line for each run that is not finished
+    failed    a line for each run that failed for good: a learning rate that is too large, say
     """
 
     entry: Entry
     state: str
     chosen: tuple[Record, ...]
     missing: tuple[str, ...]
+    failed: tuple[str, ...] = ()
 
     @property
     def top1(self) -> float | None:
@@ -59,6 +61,7 @@ class Outcome(NamedTuple):
             "bytes": first and first.bytes,
             "runs": [record.name for record in self.chosen],
             "missing": list(self.missing),
+            "failed": list(self.failed),
         }
 
 
@@ -72,9 +75,11 @@ def _outcome(entry: Entry, records: dict[str, Record | None], out: Path) -> Outc
     if not entry.runs:
         return Outcome(entry, "not in this budget", (), ())
     found = [record for run in entry.runs if (record := records[run.name])]
-    missing = tuple(_why(out, run) for run in entry.runs if records[run.name] is None)
-    state = "unfinished" if missing else "finished"
-    return Outcome(entry, state, _best(found), missing)
+    without = {run: failure_of(out / RUNS, run) for run in entry.runs if records[run.name] is None}
+    failed = tuple(f"{run.name}: {failure.why}" for run, failure in without.items() if failure)
+    missing = tuple(_how_far(out, run) for run, failure in without.items() if not failure)
+    state = "unfinished" if missing else "finished" if found else "failed"
+    return Outcome(entry, state, _best(found), missing, failed)
 
 
 def _best(found: Sequence[Record]) -> tuple[Record, ...]:
@@ -94,9 +99,7 @@ def _merit(records: list[Record]) -> tuple[int, float]:
     return len(records), statistics.mean(record.held_out_top1 or 0.0 for record in records)
 
 
-def _why(out: Path, run: Experiment) -> str:
+def _how_far(out: Path, run: Experiment) -> str:
     """How far a run is that is not finished."""
-    if failure := failure_of(out / RUNS, run):
-        return f"{run.name}: failed, {failure.why}"
     epoch = RunFolder(out / RUNS / run.name).epoch()
     return f"{run.name}: {f'in epoch {epoch} of {run.config.epochs}' if epoch else 'not begun'}"

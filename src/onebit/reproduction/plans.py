@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onebit.errors import UserError
 from onebit.machine import this_machine
 from onebit.training.config import FREE_AT_RESUME, OPTIONS, Config, activation_bits
 from onebit.training.recipes import Budget, checked, read_recipe
@@ -82,8 +82,8 @@ class Setting:
         return Experiment(run_name(config), config, needs)
 
     def seeds_or(self, *usual: int) -> tuple[int, ...]:
-        """The seeds that were asked for, or those that a table usually has."""
-        return self.seeds or usual
+        """The seeds that were asked for, or those that a table usually has; one is enough to see that it works."""
+        return self.seeds or (usual[:1] if self.budget == "smoke" else usual)
 
     def run_folder(self, name: str) -> str:
         """Where a run is, for a run that begins from it or has it for a teacher."""
@@ -98,7 +98,7 @@ def precision() -> dict[str, Any]:
 
 def run_name(config: Config) -> str:
     """The name of a run: what it is, with no word for what is as usual."""
-    parts = [config.data, config.model, config.method, f"i{config.width}"]
+    parts = [_data_word(config), config.model, config.method, f"i{config.width}"]
     if config.projections > 1 or config.method in {"pcnn", "mcn"}:
         parts.append(f"j{config.projections}")
     if config.method != "float":
@@ -117,13 +117,30 @@ def run_name(config: Config) -> str:
     return "-".join(parts)
 
 
+def _data_word(config: Config) -> str:
+    """Folders of images are told apart by their names."""
+    if config.data != "imagefolder" or config.data_dir is None:
+        return config.data
+    return re.sub(r"[^\w.-]", "_", Path(config.data_dir).name) or config.data
+
+
 def check_names(targets: Iterable[Target]) -> None:
     """A name stands for one run only."""
     known: dict[str, Config] = {}
     for target in targets:
         for run in target.experiments:
             if known.setdefault(run.name, run.config) != run.config:
-                raise UserError(f"{run.name}: two different runs have this name")  # a mistake of ours, not a user's
+                raise ValueError(f"{run.name}: two different runs have this name")
+
+
+def share_of(targets: Iterable[Target], number: int, of: int) -> list[Experiment]:
+    """The `number`-th of `of` shares of all runs: the same while runs finish. Who needs a run is in its share."""
+    needed = {
+        run.name: run for target in targets for planned in target.experiments for run in (*planned.needs, planned)
+    }
+    first = [run for run in needed.values() if not run.needs]
+    mine = {run.name for run in first[number - 1 :: of]}
+    return [run for run in needed.values() if (run.needs[0] if run.needs else run).name in mine]
 
 
 def same_run(one: Config, another: Config) -> bool:

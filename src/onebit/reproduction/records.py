@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onebit.counting import bits_of, storage
 from onebit.errors import UserError
 from onebit.paths import write_whole
-from onebit.reproduction.plans import RUNS, Experiment, same_run
+from onebit.reproduction.plans import Experiment, same_run
 from onebit.training.config import FREE_AT_RESUME, Config
+from onebit.training.kernels import BINS
 from onebit.training.nets import build_trained, read_weights
-from onebit.training.recipes import checked, command_of
+from onebit.training.recipes import checked, command_of, without_places
 from onebit.training.runfolder import ENVIRONMENT, METRICS, RunFolder
 
 RECORDS = "records"
@@ -35,8 +36,17 @@ class Histogram(BaseModel):
     stage: int
     epoch: int
     layer: str
-    a: float
-    counts: list[int]
+    a: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    counts: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=BINS, max_length=BINS)]
+
+    @model_validator(mode="after")
+    def _counts_something(self) -> Self:
+        if not any(self.counts):
+            raise ValueError("all counts are 0")
+        return self
+
+
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
@@ -56,11 +66,11 @@ class Record(BaseModel):
     seed: int
     epochs: int
     minutes: float
-    top1: float
-    top5: float
+    top1: Percent
+    top5: Percent
     test_loss: float
     test_images: int
-    held_out_top1: float | None
+    held_out_top1: Percent | None
     weight_bits: int
     activation_bits: int
     parameters: int
@@ -68,6 +78,14 @@ class Record(BaseModel):
     config: dict[str, Any]
     curves: dict[str, list[float | None]]
     kernels: list[Histogram]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if set(self.curves) != set(CURVES) or len({len(curve) for curve in self.curves.values()}) != 1:
+            raise ValueError("curves that are not all there")
+        if self.weight_bits < 32 and self.config.get("method") == "pcnn" and not self.kernels:
+            raise ValueError("no histograms of kernels")
+        return self
 
 
 def record_of(folder: Path, data_name: str) -> Record | None:
@@ -86,7 +104,7 @@ def record_of(folder: Path, data_name: str) -> Record | None:
         name=folder.name,
         net=summary["net"],
         data=data_name,
-        command=command_of(_portable(config)),
+        command=command_of(without_places(config)),
         commit=environment.get("commit"),
         cpu=environment["cpu"],
         threads=environment["threads"],
@@ -109,15 +127,9 @@ def record_of(folder: Path, data_name: str) -> Record | None:
     )
 
 
-def _portable(config: Config) -> Config:
-    """With names in place of this machine's folders."""
-    runs = {k: f"{RUNS}/{Path(v).name}" for k in ("teacher", "initial_checkpoint") if (v := getattr(config, k))}
-    return config.model_copy(update={"data_dir": "DATA" if config.data != "digits" else None, **runs})
-
-
 def _told(config: Config) -> dict[str, Any]:
     """The keys that make the run what it is."""
-    keys = _portable(config).model_dump(mode="json", exclude_none=True)
+    keys = without_places(config).model_dump(mode="json", exclude_none=True)
     return {k: v for k, v in keys.items() if k not in FREE_AT_RESUME or k in {"teacher", "initial_checkpoint"}}
 
 
@@ -157,17 +169,21 @@ def as_json(record: Record) -> str:
 def read_record(file: Path) -> Record:
     """A record, checked."""
     try:
-        return Record.model_validate_json(file.read_text())
-    except (ValidationError, UnicodeDecodeError):
+        record = Record.model_validate_json(file.read_bytes())
+        checked(record.config)
+    except (ValidationError, IsADirectoryError, UserError):
         raise UserError(
             f"{file}: not a record that this version writes; remove it to train the run again"
         ) from None
+    if record.name != file.stem:
+        raise UserError(f"{file}: is the record of {record.name}; give it that name, or remove it")
+    return record
 
 
 def known_record(out: Path, run: Experiment) -> Record | None:
     """The record of a planned run, if there is one."""
     file = record_path(out, run.name)
-    if not file.is_file():
+    if not file.exists():
         return None
     record = read_record(file)
     if not same_run(checked(record.config), run.config):

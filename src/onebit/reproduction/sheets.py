@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onebit.errors import UserError
 from onebit.paths import write_whole
 
 
@@ -62,6 +64,15 @@ def as_table(sheet: Sheet) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in sheet.rows)]
 
 
+def check_folder(folder: Path) -> None:
+    """Before hours of work: whether results can be written there."""
+    at = next(place for place in (folder, *folder.parents) if place.exists())
+    if not at.is_dir():
+        raise UserError(f"--out {folder}: {at} is a file; name a folder")
+    if not os.access(at, os.W_OK):
+        raise UserError(f"--out {folder}: {at} can't be written to; name another folder")
+
+
 def write(folder: Path, made: Made) -> list[Path]:
     """A table as Markdown, a figure as pictures; both with their numbers as JSON."""
     files = {"json": (json.dumps(made.as_json(), indent=1) + "\n").encode(), **made.pictures}
@@ -69,6 +80,9 @@ def write(folder: Path, made: Made) -> list[Path]:
         files["md"] = markdown(made).encode()
     folder.mkdir(parents=True, exist_ok=True)
     paths = {folder / f"{made.name}.{ending}": content for ending, content in sorted(files.items())}
+    for ending in ("png", "svg"):
+        if ending not in files:  # nothing is finished any more: an older picture would contradict the numbers
+            (folder / f"{made.name}.{ending}").unlink(missing_ok=True)
     for path, content in paths.items():
         write_whole(path, content)
     return list(paths)

@@ -34,7 +34,13 @@ def remarks(target: Target, found: Sequence[Outcome]) -> list[str]:
     lines = ["top-1: of the test images, after the last epoch; ±: half of the range over the seeds"]
     lines.append("bytes: of the trained net, counted (`onebit.storage`)")
     missing = {line: None for outcome in found for line in outcome.missing}
-    return [*lines, *target.notes, *(f"unfinished: {line}" for line in missing)]
+    failed = {line: None for outcome in found for line in outcome.failed}
+    return [
+        *lines,
+        *target.notes,
+        *(f"unfinished: {line}" for line in missing),
+        *(f"failed, and would again: {line}" for line in failed),
+    ]
 
 
 def _percent(number: float | None) -> str:

@@ -139,6 +139,8 @@ def read_tensors(file: Path, what: str) -> tuple[dict[str, Tensor], str | None]:
 
 def read_weights(path: str | Path, which: str = "last") -> Weights:
     """The weights in a file, or in the last (or 'best') checkpoint of a run folder."""
+    if str(path).startswith("zoo:"):
+        raise UserError(f"{path}: a net of the zoo is a file of bits, which can't be trained on; name a run folder")
     file = user_path(path)
     if file.is_dir():
         folder, file = file, file / f"{which}.safetensors"

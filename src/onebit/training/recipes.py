@@ -40,7 +40,7 @@ def read_recipe(name: str) -> dict[str, Any]:
             raise UserError(f"recipe {name}: not UTF-8 text") from None
     else:
         if name not in recipe_names():
-            raise UserError(f"--recipe {name}: no such recipe{_nearest(name, recipe_names())}")
+            raise UserError(f"--recipe {name}: no such recipe{nearest(name, recipe_names())}")
         text = resources.files("onebit.training").joinpath("recipes", f"{name}.toml").read_text()
     try:
         keys = tomllib.loads(text)
@@ -62,7 +62,7 @@ def resolve(recipe: str | None, budget: Budget, flags: Mapping[str, Any]) -> Con
     from_recipe = {} if recipe is None else read_recipe(recipe)
     for key in from_recipe:
         if key not in Config.model_fields:
-            raise UserError(f"recipe {recipe}: unknown key {key!r}{_nearest(key, Config.model_fields)}")
+            raise UserError(f"recipe {recipe}: unknown key {key!r}{nearest(key, Config.model_fields)}")
     sources = dict.fromkeys(from_recipe, f"recipe {recipe}: ") | dict.fromkeys(flags, "")
     keys = {**from_recipe, **flags}
     if budget != "paper":
@@ -138,6 +138,19 @@ def command_of(config: Config) -> str:
     return shlex.join(words)
 
 
-def _nearest(name: str, names: Any) -> str:
+def without_places(config: Config) -> Config:
+    """The config without paths of this machine: data is in DATA, other runs are in `runs`, under their names."""
+    named: dict[str, str | None] = {"data_dir": None if config.data == "digits" else "DATA"}
+    for key in ("teacher", "initial_checkpoint"):
+        if (value := getattr(config, key)) is not None:
+            path = Path(value)
+            named[key] = (
+                f"runs/{path.parent.name}/{path.name}" if path.suffix == ".safetensors" else f"runs/{path.name}"
+            )
+    return config.model_copy(update=named)
+
+
+def nearest(name: str, names: Any) -> str:
+    """What to add to an error about a name that is not among these."""
     near = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onebit.errors import ModelFileError
 from onebit.jsonfields import Fields, is_int, parse_json, plain_text
 
-TEXTS = ("name", "description", "data", "data_key", "budget", "bits", "sha256", "command", "commit")
+TEXTS = ("name", "description", "data", "data_key", "budget", "bits", "sha256", "command", "export", "commit")
 FORMS = {"name": r"[a-z0-9][a-z0-9.-]*", "bits": r"W\d+A\d+", "sha256": r"[0-9a-f]{64}"}
 
 
@@ -42,6 +42,7 @@ class Card:
     bytes: int  # of the file
     sha256: str  # of the file
     command: str  # that trained it
+    export: str  # that made the file of what was trained
     commit: str  # of the code that trained it
     check: Check
 
