@@ -28,12 +28,9 @@ def test_results_are_those_of_the_records():
     page = runpy.run_path(str(DOCS / "results.py"))
     assert page["with_tables"]() == (DOCS / "results.md").read_text(), "run: python docs/results.py"
     for name, draw in (("accuracy-bytes.svg", "accuracy_against_bytes"), ("curves.svg", "curves")):
-        drawn = page[draw]().decode()
-        # The curves in numbers; other versions of Matplotlib may lay the page out otherwise.
-        assert (DOCS / "images" / name).stat().st_size > 10_000
-        assert drawn.count("<path") == (DOCS / "images" / name).read_text().count("<path"), (
-            "run: python docs/results.py"
-        )
+        kept, drawn = (DOCS / "images" / name).read_text(), page[draw]().decode()
+        # As many curves and words; another version of Matplotlib may lay the page out otherwise.
+        assert drawn.count("<path") == kept.count("<path"), "run: python docs/results.py"
 
 
 def test_pictures_of_the_results_are_there():
