@@ -332,7 +332,7 @@ def test_what_is_unfinished_is_shown_as_that(tmp_path):
         fake_record(tmp_path, run, top1)
     begun = tmp_path / "runs" / second.name
     begun.mkdir(parents=True)
-    (begun / "metrics.jsonl").write_text('{"kind": "epoch", "epoch": 3, "step": 5}\n{"kind": "ep')
+    (begun / "metrics.jsonl").write_text('{"kind": "epoch", "stage": 1, "epoch": 3, "step": 5}\n{"kind": "ep')
     failed = by_where["PCNN-22", "0"].runs[0]
     (tmp_path / "runs" / failed.name).mkdir()
     (tmp_path / "runs" / failed.name / "error.txt").write_text("stopped at step 3\n")
@@ -343,7 +343,7 @@ def test_what_is_unfinished_is_shown_as_that(tmp_path):
     assert cells["PCNN-22", "0.0001"][2:4] == ("92.79", "78.50 ± 0.50")
     assert cells["PCNN-22", "0"][3] == "unfinished"  # the other seed's
     said = remarks(target, found)
-    assert f"unfinished: {second.name}: in epoch 3 of 5" in said
+    assert f"unfinished: {second.name}: in epoch 3/5" in said
     assert f"failed, and would again: {failed.name}: stopped at step 3" in said
     assert failed.name not in {run.name for run in missing_runs(here, [target])}
     assert f"unfinished: {by_where['PCNN-40', '0'].runs[0].name}: not begun" in said
@@ -386,6 +386,8 @@ def test_how_far_kernels_are_from_two_values():
     two = figures.spread_of(histogram([-0.2, 0.2, 0.2], 0.2))
     assert two["deviation"] < 0.07  # half of a bin
     assert two["near_zero"] == 0
+    assert two["peak"] == pytest.approx(1, abs=REACH / BINS)
+    assert figures.spread_of(histogram([-0.1, 0.1, 0.3], 0.2))["peak"] == pytest.approx(0.5, abs=2 * REACH / BINS)
 
 
 def test_losses_of_images_that_were_not_trained_on(tmp_path):

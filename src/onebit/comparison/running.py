@@ -16,6 +16,7 @@ from onebit.training.config import Config
 from onebit.training.interrupts import Interrupts
 from onebit.training.recipes import to_toml
 from onebit.training.runfolder import RunFolder
+from onebit.training.schedule import stages
 
 ERROR = "error.txt"  # in the folder of a run whose loss became infinite: it would again
 POLL_SECONDS = 0.1
@@ -60,6 +61,15 @@ def failure_of(folder: Path, run: Job) -> Failure | None:
     """Why a run failed for good, if it did."""
     path = folder / run.name / ERROR
     return Failure(run, path.read_text().strip()) if path.is_file() else None
+
+
+def how_far(folder: Path, run: Job) -> str:
+    """Of a run that is not finished: such as '3/5'; '' if it has not begun."""
+    stage, epoch = RunFolder(folder / run.name).place()
+    planned = stages(run.config)
+    if not epoch or stage > len(planned):
+        return ""
+    return f"{epoch}/{planned[stage - 1].epochs}" + (f" of stage {stage}" if len(planned) > 1 else "")
 
 
 def run_all(

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onebit.comparison.running import Job, failure_of, summary_of
+from onebit.comparison.running import Job, failure_of, how_far, summary_of
 from onebit.console import progress_bars, say, start
-from onebit.training.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -80,4 +79,4 @@ class Display:
         return summary_of(self._folder, run) is not None or failure_of(self._folder, run) is not None
 
     def _epoch(self, run: Job) -> str:
-        return f"{RunFolder(self._folder / run.name).epoch()}/{run.config.epochs}"
+        return how_far(self._folder, run) or "begins"

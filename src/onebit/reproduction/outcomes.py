@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onebit.comparison.running import failure_of
+from onebit.comparison.running import failure_of, how_far
 from onebit.reproduction.plans import RUNS, Entry, Experiment, Target
 from onebit.reproduction.records import Record, known_record
-from onebit.training.runfolder import RunFolder
 
 
 class Outcome(NamedTuple):
@@ -101,5 +100,5 @@ def _merit(records: list[Record]) -> tuple[int, float]:
 
 def _how_far(out: Path, run: Experiment) -> str:
     """How far a run is that is not finished."""
-    epoch = RunFolder(out / RUNS / run.name).epoch()
-    return f"{run.name}: {f'in epoch {epoch} of {run.config.epochs}' if epoch else 'not begun'}"
+    epoch = how_far(out / RUNS, run)
+    return f"{run.name}: {f'in epoch {epoch}' if epoch else 'not begun'}"

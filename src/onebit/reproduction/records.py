@@ -24,7 +24,7 @@ from onebit.training.runfolder import ENVIRONMENT, METRICS, RunFolder
 RECORDS = "records"
 CURVES = (
     "stage", "epoch", "loss_s", "loss_p", "train_top1", "held_out_top1", "held_out_loss", "test_top1", "test_loss",
-    "lr", "flipped_kernels",
+    "lr", "flipped_kernels", "flipped_projections",
 )  # fmt: skip
 
 

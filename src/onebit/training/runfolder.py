@@ -138,16 +138,17 @@ class RunFolder:
                 raise UserError(f"{self.path}: {WEIGHTS} is not the file that {STATE} was saved with")
         return weights, tensors, numbers
 
-    def epoch(self) -> int:
-        """The epoch of the last whole record of the metrics; 0: there is none."""
+    def place(self) -> tuple[int, int]:
+        """Stage and epoch of the last whole record of the metrics; epoch 0: there is none."""
         try:
             with (self.path / METRICS).open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 65536))  # the kernels of a large net are a long record
                 lines = file.read().splitlines(keepends=True)
             whole = [line for line in lines if line.startswith(b"{") and line.endswith(b"}\n")]
-            return int(json.loads(whole[-1])["epoch"])
+            last = json.loads(whole[-1])
+            return int(last["stage"]), int(last["epoch"])
         except (OSError, ValueError, KeyError, IndexError):
-            return 0
+            return 1, 0
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if it is there."""
