@@ -136,7 +136,7 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_interrupted_it_goes_on_to_the_same_table(number, tmp_path, uninterrupted, compared):
     process = start("compare", *LONGER, "--out", str(tmp_path))
     wait_for(lambda: any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")))

@@ -467,7 +467,7 @@ def made(tmp_path_factory):
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     out, words = root / "made", root / "made.json"
-    names = ["table-lambda", "figure-lambda", "figure-losscurve", "figure-epoch", "table-w1a8", "figure-diversity"]
+    names = ["table-best", "figure-losscurve", "figure-epoch", "table-w1a8", "figure-diversity"]
     with (root / "made.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not words.exists():
@@ -479,36 +479,54 @@ def made(tmp_path_factory):
 
 def test_a_table_is_what_the_runs_came_to(made):
     out, printed, _ = made
-    table = json.loads((out / "table-lambda.json").read_text())
-    assert (table["budget"], table["data"], table["paper"]) == ("smoke", ["handwritten digits"], "Table 2")
-    assert len(table["entries"]) == 11
-    for entry in table["entries"]:
-        assert entry["state"] == "finished"
+    table = json.loads((out / "table-best.json").read_text())
+    assert (table["budget"], table["data"], table["paper"]) == ("smoke", ["handwritten digits"], "")
+    for entry, bits in zip(table["entries"], ("32/32", "1/32", "1/1"), strict=True):
+        assert (entry["state"], entry["W/A"]) == ("finished", bits)
         (run,) = entry["runs"]
         summary = json.loads((out / "runs" / run / "summary.json").read_text())
         assert entry["top1"] == summary["test_top1"]
-        config = (out / "runs" / run / "config.toml").read_text()
-        lam = 1e-4 if "\nlam = " not in config else float(re.search(r"\nlam = (\S+)", config)[1])
-        assert lam == float(entry["lambda"])
-    assert [e["paper_top1"] for e in table["entries"][:4]] == [91.92, 92.79, 92.24, 91.52]
-    text = (out / "table-lambda.md").read_text()
-    assert text.startswith("# accuracy over lambda (Table 2 of the paper)\n\nbudget smoke: ")
-    assert f"| PCNN-22 | 0.001 | 91.92 | {table['entries'][0]['top1']:.2f} |" in text
-    assert "accuracy over lambda (Table 2 of the paper)" in printed
+        kept = read_record(out / "records" / f"{run}.json")
+        assert f"{kept.weight_bits}/{kept.activation_bits}" == bits
+    assert [e["paper_top1"] for e in table["entries"]] == [92.62, 89.17, None]
+    text = (out / "table-best.md").read_text()
+    assert text.startswith("# the nets of the zoo (not in the paper)\n\nbudget smoke: ")
+    assert f"| PCNN-22, J = 1 | 1/32 | 89.17 | {table['entries'][1]['top1']:.2f} |" in text
+    assert "the nets of the zoo (not in the paper)" in printed
     assert "the accuracies mean nothing" in printed
+
+
+def test_lambda_from_records(tmp_path, capsys):
+    """Table 2 and Fig. 2: each lambda's own runs, the paper's figures beside them."""
+    target = PLANNERS["table-lambda"](setting(tmp_path))
+    for number, run in enumerate(target.experiments):
+        fake_record(tmp_path, run, 50.0 + number)
+    reproduce(capsys, "table-lambda", "figure-lambda", "--no-train", "-o", str(tmp_path))
+    table = json.loads((tmp_path / "table-lambda.json").read_text())
+    assert (table["paper"], len(table["entries"])) == ("Table 2", 11)
+    assert [e["paper_top1"] for e in table["entries"][:4]] == [91.92, 92.79, 92.24, 91.52]
+    records = {run.name: known_record(tmp_path, run) for run in target.experiments}
+    for entry in table["entries"]:
+        found = [records[name] for name in entry["runs"]]
+        assert {float(record.config.get("lam", 1e-4)) for record in found} == {float(entry["lambda"])}
+        assert entry["top1"] == np.mean([record.top1 for record in found])
+    drawn = json.loads((tmp_path / "figure-lambda.json").read_text())
+    ours = [f"lambda = {lam} (not in the paper)" for lam in ("0.1", "0.01")]
+    assert list(drawn["numbers"]) == [*ours, *(f"lambda = {lam}" for lam in ("0.001", "0.0001", "1e-05", "0"))]
+    assert_picture(tmp_path, "figure-lambda")
+
+
+def assert_picture(folder, name):
+    with Image.open(folder / f"{name}.png") as image:
+        assert image.width >= 600
+        assert np.asarray(image.convert("L")).std() > 10  # not an empty page
+    assert ET.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
 
 
 def test_figures_are_pictures(made):
     out, _, _ = made
-    for name in ("figure-lambda", "figure-losscurve", "figure-epoch", "figure-diversity"):
-        with Image.open(out / f"{name}.png") as image:
-            assert image.width >= 600
-            pixels = np.asarray(image.convert("L"))
-            assert pixels.std() > 10  # not an empty page
-        assert ET.parse(out / f"{name}.svg").getroot().tag.endswith("svg")
-    drawn = json.loads((out / "figure-lambda.json").read_text())
-    ours = [f"lambda = {lam} (not in the paper)" for lam in ("0.1", "0.01")]
-    assert list(drawn["numbers"]) == [*ours, *(f"lambda = {lam}" for lam in ("0.001", "0.0001", "1e-05", "0"))]
+    for name in ("figure-losscurve", "figure-epoch", "figure-diversity"):
+        assert_picture(out, name)
     curve = json.loads((out / "figure-losscurve.json").read_text())["numbers"]["lambda = 0"]
     assert len(curve["training"]) == len(curve["held out"]) == 1
     diverse = json.loads((out / "figure-diversity.json").read_text())["numbers"]
@@ -531,15 +549,15 @@ def test_records_are_enough_to_make_it_again(made, tmp_path, capsys):
     """Where the runs are gone: the same bytes, and nothing is trained."""
     out, _, _ = made
     shutil.copytree(out / "records", tmp_path / "records")
-    names = ["table-lambda", "figure-lambda", "figure-losscurve"]
+    names = ["table-best", "figure-epoch", "figure-losscurve"]
     _, err = reproduce(capsys, *names, "--budget", "smoke", "-o", str(tmp_path))
     assert "runs, " not in err
     assert not (tmp_path / "runs").exists()
     for name in (
-        "table-lambda.md",
-        "table-lambda.json",
-        "figure-lambda.png",
-        "figure-lambda.svg",
+        "table-best.md",
+        "table-best.json",
+        "figure-epoch.png",
+        "figure-epoch.svg",
         "figure-losscurve.svg",
     ):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
@@ -570,10 +588,10 @@ def test_what_is_finished_can_be_seen_without_training(made, tmp_path, capsys):
 
 def test_json_is_one_document(made, capsys):
     out, _, _ = made
-    printed, _ = reproduce(capsys, "table-lambda", "--budget", "smoke", "-o", str(out), "--json")
+    printed, _ = reproduce(capsys, "table-best", "--budget", "smoke", "-o", str(out), "--json")
     (document,) = json.loads(printed)
-    assert document["files"] == [str(out / f"table-lambda.{ending}") for ending in ("json", "md")]
-    assert document["entries"] == json.loads((out / "table-lambda.json").read_text())["entries"]
+    assert document["files"] == [str(out / f"table-best.{ending}") for ending in ("json", "md")]
+    assert document["entries"] == json.loads((out / "table-best.json").read_text())["entries"]
 
 
 def test_memory_is_counted_and_speed_is_measured(tmp_path, capsys):
