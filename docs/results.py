@@ -9,7 +9,7 @@ from typing import Any
 
 from onebit.comparison.plot import plot
 from onebit.comparison.table import Row
-from onebit.reproduction.figures import COLOURS, drawn, new_figure
+from onebit.reproduction.figures import COLOURS, drawn, new_figure, over_epochs_axis
 from onebit.reproduction.making import PLANNERS, make
 from onebit.reproduction.outcomes import Outcome, outcomes
 from onebit.reproduction.plans import Setting
@@ -122,10 +122,11 @@ def curves() -> bytes:
             record = outcome.chosen[0]
             style = "-" if number < len(COLOURS) else "--"
             shown = outcome.entry.where[0] if name == "table-methods" else _short(record)
-            values = record.curves[key]
+            values, first = record.curves[key], record.curves["stage"].count(1)
+            if first < len(values):
+                shown += f" (W1A32 until epoch {first})"
             ax.plot(range(1, len(values) + 1), values, style, color=COLOURS[number % len(COLOURS)], label=shown)
-        ax.set(xlabel="epoch", ylabel=f"top-1 %, {label}")
-        ax.grid(alpha=0.3)
+        over_epochs_axis(ax, f"top-1 %, {label}")
         ax.legend(fontsize="x-small")
     return drawn(figure)["svg"]
 

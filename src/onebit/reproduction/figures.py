@@ -14,6 +14,7 @@ from onebit.reproduction.records import Histogram, Record
 from onebit.training.kernels import BINS, REACH
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Told apart by people who see colours otherwise, too (Okabe and Ito's).
@@ -126,10 +127,18 @@ def losses(found: Sequence[Outcome], title: str) -> tuple[Figure | None, dict[st
             numbers[label][kind] = values
     for label in (outcome.entry.where[0] for outcome in found if not outcome.chosen):
         ax.plot([], [], " ", label=f"{label}: unfinished")
-    ax.set(xlabel="epoch", ylabel="cross entropy")
-    ax.grid(alpha=0.3)
+    over_epochs_axis(ax, "cross entropy")
     ax.legend(fontsize="small")
     return figure, numbers
+
+
+def over_epochs_axis(ax: Axes, label: str) -> None:
+    """Epochs are whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set(xlabel="epoch", ylabel=label)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.grid(alpha=0.3)
 
 
 def _points(numbers: Sequence[float | None]) -> list[float]:
