@@ -67,14 +67,8 @@ def runs_table() -> str:
     cpus = ", ".join(
         sorted({f"{record.cpu}, {record.threads} thread a run, torch {record.torch}" for record in records()})
     )
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"CPU: {cpus}; minutes by the clock, with pauses while something else was measured. "
-            "A record has the command that does the run again.",
-        ]
-    )
+    words = f"CPU: {cpus}; minutes by the clock, with pauses while something else was measured."
+    return "\n".join([*lines, "", f"{words} A record has the command that does the run again."])
 
 
 def with_tables() -> str:
