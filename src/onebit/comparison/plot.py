@@ -10,6 +10,7 @@ from onebit.comparison.table import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Told apart by people who see colours otherwise, too (Okabe and Ito's); and by their markers.
 KINDS = {"float": ("#000000", "s"), "32": ("#0072B2", "o"), "1": ("#D55E00", "^"), "few": ("#009E73", "D")}
@@ -47,8 +48,16 @@ def plot(table: Sequence[Row], title: str, kind: str) -> bytes:
         axes.set_ylim(min(scores) - 1, max(scores) + 1)
     _label(axes, table)
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    return picture(figure, kind)
+
+
+def picture(figure: Figure, kind: str) -> bytes:
+    """A figure as a file of this kind, 'png' or 'svg'. The same numbers give the same bytes."""
+    from matplotlib import rc_context
+
     file = io.BytesIO()
-    figure.savefig(file, format=kind, dpi=150)
+    with rc_context({"svg.hashsalt": "onebit"}):
+        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onebit.comparison.plot import picture
 from onebit.reproduction.outcomes import Outcome
 from onebit.reproduction.records import Histogram, Record
 from onebit.training.kernels import BINS, REACH
@@ -36,16 +36,8 @@ def new_figure(width: float, height: float, title: str) -> Figure:
 
 
 def drawn(figure: Figure) -> dict[str, bytes]:
-    """The picture by its ending: png and svg. The same numbers give the same bytes."""
-    from matplotlib import rc_context
-
-    files = {}
-    with rc_context({"svg.hashsalt": "onebit", "svg.fonttype": "path"}):
-        for kind in ("png", "svg"):
-            file = io.BytesIO()
-            figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-            files[kind] = file.getvalue()
-    return files
+    """The picture by its ending."""
+    return {kind: picture(figure, kind) for kind in ("png", "svg")}
 
 
 def spread_of(histogram: Histogram) -> dict[str, float]:
