@@ -45,16 +45,30 @@ QUICK = {("wrn22", 32, 1), ("wrn22", 1, 4), ("wrn40", 1, 2), ("resnet18", 32, 4)
          ("vgg16", 32, 2), ("vgg16", 1, 1)}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "bits", "J"), grid(NETS, QUICK))
-def test_models(name, bits, J, path):
+def model_net(name, bits, J):
     torch.manual_seed(J)
     make = getattr(onebit.models, name)
-    net = lived_in(make(num_projections=J, activation_bits=bits, num_classes=10, **NETS[name]))
-    assert_agrees(*agreement(net, path, images()))
+    return lived_in(make(num_projections=J, activation_bits=bits, num_classes=10, **NETS[name]))
+
+
+@pytest.mark.parametrize(("name", "bits", "J"), grid(NETS, QUICK))
+def test_models(name, bits, J, path):
+    assert_agrees(*agreement(model_net(name, bits, J), path, images()))
 
 
 def ops(path):
     return [node.op for node in read_model(path).graph.nodes]
+
+
+def method_net(method, options):
+    torch.manual_seed(0)
+    net = lived_in(onebit.models.wrn22(width=4, method=method, **options))
+    for layer in net.modules():
+        if isinstance(layer, onebit.rivals.AbcConv2d) and layer.v is not None:
+            with torch.no_grad():
+                layer.v += 0.1
+                layer.beta *= -0.7
+    return net
 
 
 @pytest.mark.parametrize(
@@ -83,14 +97,7 @@ def ops(path):
     ],
 )
 def test_methods(method, options, expected, path):
-    torch.manual_seed(0)
-    net = lived_in(onebit.models.wrn22(width=4, method=method, **options))
-    for layer in net.modules():
-        if isinstance(layer, onebit.rivals.AbcConv2d) and layer.v is not None:
-            with torch.no_grad():
-                layer.v += 0.1
-                layer.beta *= -0.7
-    found, torchs, margin = agreement(net, path, images())
+    found, torchs, margin = agreement(method_net(method, options), path, images())
     if method == "abc":  # its thresholds are elsewhere
         margin = None
     if method == "dorefa":
@@ -117,11 +124,17 @@ QUICK_OTHERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("make", "bits", "J"),
-    grid([foreign_nets.ResNet, foreign_nets.VGG, foreign_nets.DenseNet, Inception], QUICK_OTHERS),
-)
+OTHERS = [foreign_nets.ResNet, foreign_nets.VGG, foreign_nets.DenseNet, Inception]
+
+
+@pytest.mark.parametrize(("make", "bits", "J"), grid(OTHERS, QUICK_OTHERS))
 def test_nets_of_others(make, bits, J, path):
+    found, expected, margin = agreement(net_of_others(make, bits, J), path, images()[:, :, :20, :23])
+    assert_agrees(found, expected, margin)
+    assert "bconv2d" in ops(path)
+
+
+def net_of_others(make, bits, J):
     torch.manual_seed(3)
     options = {"relu_before_sign": "prelu"} if bits == 1 else {}
 
@@ -133,9 +146,7 @@ def test_nets_of_others(make, bits, J, path):
     except ValueError as error:  # a functional ReLU before a sign: refused, as it must be
         assert bits == 1 and "1-bit input" in str(error)  # noqa: PT017, PT018
         net = onebit.binarize(make(), num_projections=J, activation_bits=bits, skip=skip, relu_before_sign="keep")
-    found, expected, margin = agreement(lived_in(net), path, images()[:, :, :20, :23])
-    assert_agrees(found, expected, margin)
-    assert "bconv2d" in ops(path)
+    return lived_in(net)
 
 
 @pytest.mark.parametrize("hard", [True, False])

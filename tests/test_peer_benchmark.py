@@ -231,7 +231,7 @@ def test_onnx_model_is_the_same_net(files, net):
     pytest.importorskip("onnx", reason="onnx lives in the peers' environments")
     from onnx.reference import ReferenceEvaluator
 
-    from onebit.peers.onnx_net import onnx_model
+    from onebit.exchange.onnx_net import onnx_model
 
     model = read_model(getattr(files, net))
     session = ReferenceEvaluator(onnx_model(model, 1))

@@ -1,4 +1,4 @@
-"""A packed net in other programs: PyTorch knows every operation; ONNX says what it lacks; twins are float."""
+"""A packed net in other programs: PyTorch knows every operation; twins are float."""
 
 import importlib
 import os
@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import onebit
 from onebit.operations import OPERATIONS
-from onebit.packing import pack_signs
 from onebit.peers import torch_net
 from onebit.peers.agreement import compare, draw_images
 from onebit.peers.runner import CannotRunError, Runner, burst, fastest, outputs_of, times_faster
 from onebit.peers.twin import float_twin
 from onebit.reference import Reference
 from packed_nets import Inception, Mobile, lived_in, small_model
+from random_nets import nets
 from wire_models import Chain, wire_models
 
 
@@ -64,39 +63,6 @@ def test_torch_makes_what_the_reference_makes(tmp_path):
         assert_agrees(model, in_torch(model), draw_images(3, model.graph.input_shape))
         seen |= {node.op for node in model.graph.nodes}
     assert seen == set(OPERATIONS)
-
-
-@st.composite
-def nets(draw):
-    """A float or 1-bit convolution of any geometry, behind floats, bits or levels; a pad and a pool."""
-    groups, planes = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 3, 8)))
-    net = Chain(planes * groups, draw(st.integers(9, 12)), draw(st.integers(9, 12)))
-    before = draw(st.sampled_from(("floats", "bits", "levels", "conv2d")))
-    if before == "bits":
-        at_most = pack_signs(net.floats(planes * groups))
-        net.add("threshold", tensors={"thresholds": net.floats(planes * groups), "at_most": at_most})
-    elif before == "levels":
-        net.add("quantize", per_unit=draw(st.sampled_from((3.5, 40.0))), low=-127, high=127)
-    mode = draw(st.sampled_from(("reflect", "replicate", "circular")))
-    net.add("pad", padding=[draw(st.integers(0, 2)) for _ in range(4)], mode=mode)
-    window = {
-        "stride": [draw(st.integers(1, 2)) for _ in range(2)],
-        "dilation": [draw(st.integers(1, 2)) for _ in range(2)],
-        "padding": [draw(st.integers(0, 2)) for _ in range(4)],
-        "groups": groups,
-    }
-    if before == "conv2d":
-        weight = net.floats(4, planes, 3, 2)
-        net.add("conv2d", tensors={"weight": weight, "bias": net.floats(4)}, **window)
-    else:
-        J = draw(st.sampled_from((1, 2)))
-        modulation = {"modulation": net.floats(J, 3, 2)} if before == "floats" and draw(st.booleans()) else {}
-        net.bconv(planes, 4 // J, J=J, taps=(3, 2), more=modulation, masks=draw(st.booleans()), **window)
-    pool = {"kernel_size": [3, 2], "stride": [2, 1], "padding": [1, draw(st.integers(0, 1))]}
-    net.add("max_pool2d", **pool, ceil_mode=draw(st.booleans()))
-    net.add("affine", tensors={"scale": net.floats(4), "shift": net.floats(1)})
-    pool |= {"ceil_mode": draw(st.booleans()), "count_include_pad": draw(st.booleans())}
-    return net.add("avg_pool2d", **pool)
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,28 +109,14 @@ def needs(*modules):
         pytest.importorskip(module, reason=f"{module} is not installed: pip install 'onebit[bench]'")
 
 
-def test_onnx_knows_every_operation():
-    needs("onnx")
-    from onebit.peers.onnx_net import CONVERSIONS
-
-    assert set(CONVERSIONS) == set(OPERATIONS)
-
-
 @pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
 def test_peers_make_what_the_reference_makes(peer, tmp_path):
     needs("onnx", peer)
     module = importlib.import_module(f"onebit.peers.{peer}_net")
-    refused = []
     for model in models(tmp_path):
         x = draw_images(4, model.graph.input_shape)
-        try:
-            _, runner = fastest(module.ways(model, x[:2]), x[:2])
-        except CannotRunError as error:
-            refused.append(str(error))
-            continue
+        _, runner = fastest(module.ways(model, x[:2]), x[:2])
         assert_agrees(model, lambda images, runner=runner: outputs_of(runner, images, 2), x)
-    assert all("no means of parts that overlap" in line for line in refused)
-    assert len(refused) < 4
 
 
 def test_signals_are_survived_once_openvino_has_run():
@@ -189,14 +141,6 @@ except KeyboardInterrupt:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
-
-
-def test_onnx_says_what_it_lacks():
-    needs("onnx")
-    from onebit.peers.onnx_net import onnx_model
-
-    with pytest.raises(CannotRunError, match="pad0: ONNX 17 has no circular padding"):
-        onnx_model(Chain(1, 4, 4).add("pad", padding=[1] * 4, mode="circular").model(), 1)
 
 
 @pytest.mark.parametrize("way", ["eager", "frozen"])

@@ -245,7 +245,8 @@ def test_a_packed_file_is_exported_already(packed, tmp_path, capsys):
         code, _, err = call(capsys, "export", str(path))
         assert (code, err.partition(str(path))[2]) == (
             2,
-            ": is exported already; `onebit inspect` shows what is in it\n",
+            ": is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz writes it for other "
+            "programs\n",
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from onebit.graph import INPUT, Array, Node
 from onebit.modelfile import Model
-from onebit.peers.twin import directed, weight_of
+from onebit.weights import directed, weight_of
 
 from .tflite_writer import TfliteWriter
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import onnx
 from onnxruntime import quantization
 
+from onebit.exchange.onnx_net import onnx_model
 from onebit.graph import INPUT
 from onebit.modelfile import read_model
 from onebit.peers import onnxruntime_net
-from onebit.peers.onnx_net import onnx_model
 
 from .runner import INT8_FILES, Floats, Job, Runner, Ways
 

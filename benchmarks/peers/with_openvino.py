@@ -8,13 +8,13 @@ import numpy as np
 import openvino as ov
 from openvino import opset8 as ops
 
+from onebit.exchange.onnx_net import onnx_model
 from onebit.graph import Array, Node
 from onebit.modelfile import Model, read_model
 from onebit.packing import pack_signs, unpack_signs
-from onebit.peers.onnx_net import onnx_model
 from onebit.peers.openvino_net import in_both_layouts, read
 from onebit.peers.openvino_net import ways as fp32_ways
-from onebit.peers.twin import weight_of
+from onebit.weights import weight_of
 
 from .runner import INT8_FILES, CannotRunError, Job, Ways
 

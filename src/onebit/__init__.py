@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onebit.binarization import BinarizationReport, binarization_report, binarize
     from onebit.counting import Storage, binary_state_dict, storage
     from onebit.errors import ExportError, ModelFileError, UserError
+    from onebit.exchange.converting import convert
     from onebit.exporting.exporter import export
     from onebit.groups import parameter_groups
     from onebit.layers import ProjectionConv2d
@@ -43,6 +44,7 @@ __all__ = [
     "binarize",
     "binary_state_dict",
     "constrain_weights",
+    "convert",
     "discrete_backprop",
     "export",
     "load",
@@ -68,6 +70,7 @@ _HOME = {
     "binarize": "binarization",
     "binary_state_dict": "counting",
     "constrain_weights": "backprop",
+    "convert": "exchange.converting",
     "discrete_backprop": "backprop",
     "export": "exporting.exporter",
     "load": "loading",

@@ -34,8 +34,9 @@ PURPOSES = {
     "matplotlib": "to plot",
     "shtab": "for `onebit completion`",
     "tensorboard": "for `onebit train --tensorboard`",
-    "onnx": "to compare with ONNX Runtime",
+    "onnx": "to write ONNX files, and to compare with ONNX Runtime",
     "onnxruntime": "to compare with ONNX Runtime",
+    "qonnx": "to run the QONNX files that are written",
     "openvino": "to compare with OpenVINO",
 }
 SMALL_DISK = 1e9  # bytes; a run of a large net keeps a few hundred megabytes
@@ -62,7 +63,7 @@ def findings(data_dir: str | None = None) -> Iterator[Finding]:
     yield from (_package(name) for name in ("pydantic", "rich"))
     yield _pillow()
     yield _package("matplotlib")
-    yield from map(_optional, ("shtab", "tensorboard", "onnx", "onnxruntime", "openvino"))
+    yield from map(_optional, ("shtab", "tensorboard", "onnx", "onnxruntime", "qonnx", "openvino"))
     yield from _data(data_dir)
     yield _disk()
 

@@ -14,7 +14,7 @@ class NotFiniteError(ValueError):
 
 
 class ExportError(UserError):
-    """A net that can't be written as a file of bits: which layer, which operation, where, and what to do."""
+    """A net that can't be written as the file that was asked for: which layer, which operation, and what to do."""
 
 
 class ModelFileError(UserError):

@@ -17,11 +17,11 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from onebit.checking import MAX_NODES, check_graph
-from onebit.errors import ModelFileError, UserError
+from onebit.errors import ExportError, ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
 from onebit.jsonfields import Fields, is_int, parse_json, plain_text
 from onebit.operations import OPERATIONS, default_attributes
-from onebit.paths import write_whole
+from onebit.paths import user_path, write_whole
 from onebit.version import __version__
 from onebit.zoo import model_path
 
@@ -114,6 +114,16 @@ def pack_model(model: Model) -> bytes:
     }
     text = json.dumps(described, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return bytes(save(stored, {KEY: text}))
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The file that is to be written; raises ExportError if it can't be one."""
+    file = user_path(path)
+    if not os.path.isdir(file.parent):  # noqa: PTH112 Path's own raises for a name that is too long
+        raise ExportError(f"{path}: there is no folder {file.parent}")
+    if os.path.isdir(file):  # noqa: PTH112
+        raise ExportError(f"{path}: a folder; name a file in it")
+    return file
 
 
 def write_model(model: Model, path: str | Path) -> int:

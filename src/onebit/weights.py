@@ -45,6 +45,19 @@ def float_weight(node: Node) -> NDArray[np.float32]:
     return weight
 
 
+def weight_of(model: Model, node: Node) -> NDArray[np.float32]:
+    """The weight of a `linear`, `conv2d` or `bconv2d` as floats, outputs first."""
+    if node.op != "bconv2d":
+        return float_weight(node)
+    return modulated_kernels(node, model.values[node.inputs[0]].channels // node.attributes["groups"])
+
+
+def directed(node: Node, channels: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Of a `threshold`, by channel: d (+-1) and t, such that the bit is +1 where d * x >= t."""
+    d = np.where(unpack_signs(node.tensors["at_most"], (channels,)) > 0, np.float32(-1), np.float32(1))
+    return d, d * node.tensors["thresholds"].astype(np.float32)
+
+
 def packed_state_dict(model: Model) -> dict[str, Array]:
     """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
     nodes = [node for node in model.graph.nodes if node.op == "bconv2d"]

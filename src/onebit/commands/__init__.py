@@ -53,6 +53,7 @@ EXTRAS = {
     "PIL": "cli",
     "safetensors": "cli",
     "shtab": "cli",
+    "onnx": "onnx",
 }
 
 

@@ -1,10 +1,10 @@
-"""`onebit export`: a trained net as a .onebit file."""
+"""`onebit export`: a trained net as a .onebit file; a trained net or a .onebit file for other programs."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onebit.console import Progress
 from onebit.errors import UserError
@@ -14,36 +14,57 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from onebit.exchange.converting import Kind
+    from onebit.modelfile import Model
     from onebit.summary import Summary
     from onebit.training.nets import NetSpec
 
-HELP = "write a trained net as a .onebit file, which runs without PyTorch"
+HELP = (
+    "write a trained net as a .onebit file, which runs without PyTorch; or for other programs: ONNX, QONNX, NumPy"
+)
 EXAMPLES = """examples:
   onebit export RUN                            the last checkpoint of a run, as RUN/net.onebit
   onebit export RUN --out small.onebit --float-bits 8   what is not 1-bit (stem, classifier) in 8 bits
   onebit export RUN --activation-bits 8        W1A8: inputs of 1-bit layers in 8 bits, scaled by training images
   onebit export RUN --int8-layers              stem, 1x1 convolutions and classifier in 8 bits, weights and inputs
   onebit inspect RUN/net.onebit                what is in it
+
+  onebit export RUN --to onnx                  for ONNX Runtime, viewers, ...: as large as float, see the next
+  onebit export net.onebit --to onnx --packed  the same, small: operators unpack the bits; needs no PyTorch
+  onebit export net.onebit --to qonnx          for flows to FPGAs: says what is 1-bit, and what has few bits
+  onebit export net.onebit --to npz            arrays for NumPy: bits, packed and written out, scales, thresholds
 """
+KINDS = ("onebit", "onnx", "qonnx", "npz")
+# Options that say how a net in PyTorch is packed; a .onebit file is packed already.
+OF_RUNS = ("which", "float_bits", "activation_bits", "int8_layers", "calibrate", "data_dir")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("net", metavar="RUN", help="the folder of a run, or a .safetensors of it")
-    parser.add_argument("--which", choices=("last", "best"), default="last", help="of a run (default: last)")
-    parser.add_argument("-o", "--out", metavar="FILE", help="the file to write (default: RUN/net.onebit)")
     parser.add_argument(
-        "--float-bits",
-        type=int,
-        choices=(32, 16, 8),
-        default=32,
-        help="of weights that are not 1-bit (default: 32)",
+        "net",
+        metavar="RUN",
+        help="the folder of a run, or a .safetensors of it; with --to a .onebit file, or zoo:NAME",
+    )
+    parser.add_argument(
+        "--to", choices=KINDS, help="what to write (default: what --out ends in, .onnx or .npz, else onebit)"
+    )
+    parser.add_argument("--packed", action="store_true", help="onnx: bits stay packed, and operators unpack them")
+    parser.add_argument("--which", choices=("last", "best"), help="of a run (default: last)")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="the file to write (default: RUN/net.onebit, .onnx, ...)"
+    )
+    parser.add_argument(
+        "--float-bits", type=int, choices=(32, 16, 8), help="of weights that are not 1-bit (default: 32)"
     )
     parser.add_argument(
         "--activation-bits", type=int, choices=(8,), help="8: float inputs of 1-bit layers in 8 bits"
     )
     parser.add_argument(
-        "--int8-layers", action="store_true", help="layers that are not 1-bit in 8 bits, weights and inputs"
+        "--int8-layers",
+        action="store_true",
+        default=None,
+        help="layers that are not 1-bit in 8 bits, weights and inputs",
     )
     parser.add_argument(
         "--calibrate",
@@ -56,27 +77,108 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export, compare with PyTorch, and say what was written."""
+    """Export, compare with PyTorch or with the program that it is for, and say what was written."""
     from onebit.commands.eval import is_packed
+
+    kind = _kind(arguments)
+    if arguments.packed and kind != "onnx":
+        raise UserError("--packed: is for --to onnx")
+    told = _of_file(arguments, kind) if is_packed(arguments.net) else _of_run(arguments, kind)
+    print(json.dumps(told.numbers) if arguments.json else "\n".join(told.lines))  # noqa: T201
+    return 0
+
+
+class Told(NamedTuple):
+    """What to say of a file that was written."""
+
+    lines: list[str]
+    numbers: dict[str, Any]
+
+
+def _of_file(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Told:
+    """A .onebit file, for another program."""
     from onebit.modelfile import read_model
 
+    model = read_model(arguments.net)  # or what is wrong with it
+    if kind == "onebit":
+        raise UserError(
+            f"{arguments.net}: is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz "
+            "writes it for other programs"
+        )
+    for name in OF_RUNS:
+        if getattr(arguments, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag}: is for the folder of a run; {arguments.net} is packed already")
+    return _converted(arguments, model, kind)
+
+
+def _of_run(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Told:
+    """A trained net, as a .onebit file or for another program."""
     has_levels = arguments.activation_bits is not None or arguments.int8_layers
     if arguments.calibrate is not None and (not has_levels or arguments.calibrate < 0):
         raise UserError(
             f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8 or --int8-layers"
         )
-    if is_packed(arguments.net):
-        read_model(arguments.net)  # or what is wrong with it
-        raise UserError(f"{arguments.net}: is exported already; `onebit inspect` shows what is in it")
+    if kind == "onebit":
+        file = _target(arguments, kind)
+        summary, agreement = _export(arguments, file)
+        lines = [f"{file}: {summary.description}", *summary.totals(), _against_torch(agreement)]
+        return Told(lines, summary.as_json() | {"file": str(file)} | agreement)
 
+    from tempfile import TemporaryDirectory
+
+    from onebit.modelfile import read_model
+
+    with TemporaryDirectory(prefix="onebit-") as folder:
+        packed = user_path(folder) / "net.onebit"
+        _, agreement = _export(arguments, packed)
+        model = read_model(packed)
+    lines, numbers = _converted(arguments, model, kind)
+    return Told([*lines, _against_torch(agreement)], numbers | {"pytorch": agreement})
+
+
+def _converted(arguments: argparse.Namespace, model: Model, kind: Kind) -> Told:
+    """A packed net, for another program."""
+    from onebit.peers.exchanged import write_and_compare
+
+    written = write_and_compare(model, _target(arguments, kind), kind, packed=arguments.packed)
+    return Told(written.lines(), written.as_json())
+
+
+def _kind(arguments: argparse.Namespace) -> Kind | Literal["onebit"]:
+    """What to write."""
+    from onebit.exchange.converting import ENDINGS, kind_of
+
+    if arguments.to:
+        kind: Kind | Literal["onebit"] = arguments.to
+        return kind
+    is_told = arguments.out and arguments.out.lower().endswith(tuple(ENDINGS.values()))
+    return kind_of(arguments.out) if is_told else "onebit"
+
+
+def _target(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Path:
+    """The file to write: as --out says; in the folder of a run, or beside a file; a net of the zoo goes here."""
+    from onebit.exchange.converting import ENDINGS
+    from onebit.zoo import PREFIX
+
+    if arguments.out:
+        return user_path(arguments.out)
+    net = user_path(arguments.net.removeprefix(PREFIX))
+    ending = ".onebit" if kind == "onebit" else ENDINGS[kind]
+    return net / f"net{ending}" if net.is_dir() else net.with_name(net.name.removesuffix(net.suffix) + ending)
+
+
+def _export(arguments: argparse.Namespace, file: Path) -> tuple[Summary, dict[str, Any]]:
+    """Write the .onebit file of a run; what is in it, and how it agrees with PyTorch."""
     import torch
 
     from onebit.training.exports import export_trained
     from onebit.training.nets import build_trained, read_weights
 
-    weights = read_weights(arguments.net, arguments.which)
-    spec, file = weights.spec, _target(arguments)
+    weights = read_weights(arguments.net, arguments.which or "last")
+    spec = weights.spec
     net = build_trained(weights).eval()
+    has_levels = arguments.activation_bits is not None or arguments.int8_layers
     images = _calibration(arguments, spec) if has_levels and arguments.calibrate != 0 else None
     with Progress("calibrating", sum(map(len, images or [])), quiet=not images) as progress:
         summary = export_trained(
@@ -84,27 +186,15 @@ def run(arguments: argparse.Namespace) -> int:
             net,
             file,
             activation_bits=arguments.activation_bits,
-            int8_layers=arguments.int8_layers,
+            int8_layers=bool(arguments.int8_layers),
             calibration=images and _shown(images, progress),
-            float_bits=arguments.float_bits,
+            float_bits=arguments.float_bits or 32,
         )
     random = torch.rand(8, *spec.image_shape, generator=torch.Generator().manual_seed(0))
     mean, deviation = (torch.tensor(of).reshape(-1, 1, 1) for of in (spec.mean, spec.deviation))
     pixels = (random - mean) / deviation  # no others: levels of the input cover what pixels become
     agreement = _agreement(net, file, images[0] if images else pixels, "training" if images else "random")
-    if arguments.json:
-        print(json.dumps(summary.as_json() | {"file": str(file)} | agreement))  # noqa: T201
-        return 0
-    print("\n".join(_told(summary, file, agreement)))  # noqa: T201
-    return 0
-
-
-def _target(arguments: argparse.Namespace) -> Path:
-
-    net = user_path(arguments.net)
-    if arguments.out:
-        return user_path(arguments.out)
-    return net / "net.onebit" if net.is_dir() else net.with_suffix(".onebit")
+    return summary, agreement
 
 
 def _calibration(arguments: argparse.Namespace, spec: NetSpec) -> list[Any]:
@@ -144,10 +234,6 @@ def _agreement(net: Any, file: Path, images: Any, what: str) -> dict[str, Any]:
     return {"difference": difference, "same_class": same, "of": len(images), "images": what}
 
 
-def _told(summary: Summary, file: Path, agreement: dict[str, Any]) -> list[str]:
+def _against_torch(agreement: dict[str, Any]) -> str:
     same = f"{agreement['same_class']} of {agreement['of']} {agreement['images']} images in the same class"
-    return [
-        f"{file}: {summary.description}",
-        *summary.totals(),
-        f"against PyTorch: {same}, outputs differ by at most {agreement['difference']:.1e} of the largest",
-    ]
+    return f"against PyTorch: {same}, outputs differ by at most {agreement['difference']:.1e} of the largest"

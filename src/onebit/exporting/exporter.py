@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from onebit.exporting.rounding import round_weights
 from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
 from onebit.graph import Graph
-from onebit.modelfile import Counts, Model, Preprocessing, write_model
-from onebit.paths import user_path
+from onebit.modelfile import Counts, Model, Preprocessing, writable, write_model
 from onebit.summary import Summary, summarize
 
 
@@ -57,7 +55,7 @@ def export(
     What can't be exported raises ExportError, which names the layer, the operation and its line. The file is
     written whole or not at all.
     """
-    file = _writable(path)
+    file = writable(path)
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     prepared = _prepared(preprocessing)
     graph = pack_net(
@@ -154,15 +152,6 @@ def _batch(images: Any) -> Any:
     if not isinstance(batch, Tensor | np.ndarray):
         raise ExportError(f"calibration holds a {type(batch).__name__}: use batches of images")
     return batch.detach().cpu().float().numpy() if isinstance(batch, Tensor) else batch.astype(np.float32)
-
-
-def _writable(path: str | Path) -> Path:
-    file = user_path(path)
-    if not os.path.isdir(file.parent):  # noqa: PTH112 Path's own raises for a name that is too long
-        raise ExportError(f"{path}: there is no folder {file.parent}")
-    if os.path.isdir(file):  # noqa: PTH112
-        raise ExportError(f"{path}: a folder; name a file in it")
-    return file
 
 
 def _check_net(model: nn.Module, example_input: Tensor) -> None:

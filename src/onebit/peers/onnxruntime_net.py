@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnxruntime as ort
 
+from onebit.exchange.onnx_net import onnx_model
 from onebit.graph import INPUT
 from onebit.modelfile import Model
-from onebit.peers.onnx_net import onnx_model
 from onebit.peers.runner import Runner, Ways
 from onebit.runnable import Floats
 

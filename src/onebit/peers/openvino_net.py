@@ -10,8 +10,8 @@ import numpy as np
 import openvino as ov
 from openvino.preprocess import PrePostProcessor
 
+from onebit.exchange.onnx_net import onnx_model
 from onebit.modelfile import Model
-from onebit.peers.onnx_net import onnx_model
 from onebit.peers.runner import Runner, Ways
 from onebit.runnable import Floats
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onebit.errors import ExportError
 from onebit.runnable import Floats
 
 TRIAL_CALLS = 5
@@ -85,7 +86,7 @@ def fastest(ways: Ways, images: Floats) -> tuple[str, Runner]:
 
 def in_short(error: BaseException) -> str:
     """An error in one line."""
-    if isinstance(error, CannotRunError):  # says it all
+    if isinstance(error, CannotRunError | ExportError):  # says it all
         return str(error)
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

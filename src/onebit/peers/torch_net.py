@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from onebit.graph import INPUT, Node
 from onebit.modelfile import Model
 from onebit.peers.runner import Runner, Ways
-from onebit.peers.twin import directed, weight_of
 from onebit.runnable import Floats
+from onebit.weights import directed, weight_of
 
 Operation = Callable[..., Tensor]  # of the values that a node reads
 

@@ -1,4 +1,4 @@
-"""The float twin of a packed net, and the weights of a packed net as floats. Needs no torch.
+"""The float twin of a packed net. Needs no torch.
 
 The twin is what one would run without onebit: signs, thresholds and levels are left out, so that its convolutions
 read floats; its kernels are float; scales and norms behind a convolution are folded into it.
@@ -14,24 +14,9 @@ import numpy as np
 from onebit.fusing import needed
 from onebit.graph import Graph, Node
 from onebit.modelfile import Model
-from onebit.packing import unpack_signs
-from onebit.runnable import Floats
-from onebit.weights import float_weight, modulated_kernels
+from onebit.weights import float_weight, weight_of
 
 _CONV_ATTRIBUTES = ("stride", "padding", "dilation", "groups")
-
-
-def weight_of(model: Model, node: Node) -> Floats:
-    """The weight of a `linear`, `conv2d` or `bconv2d` as floats, outputs first."""
-    if node.op != "bconv2d":
-        return float_weight(node)
-    return modulated_kernels(node, model.values[node.inputs[0]].channels // node.attributes["groups"])
-
-
-def directed(node: Node, channels: int) -> tuple[Floats, Floats]:
-    """Of a `threshold`, by channel: d (+-1) and t, such that the bit is +1 where d * x >= t."""
-    d = np.where(unpack_signs(node.tensors["at_most"], (channels,)) > 0, np.float32(-1), np.float32(1))
-    return d, d * node.tensors["thresholds"].astype(np.float32)
 
 
 def float_twin(model: Model, seed: int = 0) -> Model:

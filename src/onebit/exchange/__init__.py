@@ -1,0 +1,1 @@
+"""A packed net for other programs: ONNX, QONNX, arrays for NumPy. `onebit.convert` writes them."""
