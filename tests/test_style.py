@@ -243,11 +243,8 @@ def test_a_packed_file_is_exported_already(packed, tmp_path, capsys):
     renamed.write_bytes(packed.read_bytes())
     for path in (packed, renamed):
         code, _, err = call(capsys, "export", str(path))
-        assert (code, err.partition(str(path))[2]) == (
-            2,
-            ": is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz writes it for other "
-            "programs\n",
-        )
+        told = ": is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz writes it for "
+        assert (code, err.partition(str(path))[2]) == (2, f"{told}other programs\n")
 
 
 @pytest.mark.parametrize("command", ["inspect", "export", "eval"])
