@@ -256,11 +256,11 @@ def many_projections():
     )
 
 
-@pytest.mark.parametrize("kind", ["onnx", "qonnx"])
-def test_weights_that_no_file_holds_are_refused_before_memory_is_taken(kind, tmp_path):
+@pytest.mark.parametrize(("kind", "packed"), [("onnx", False), ("onnx", True), ("qonnx", False)])
+def test_weights_that_no_program_holds_are_refused_before_memory_is_taken(kind, packed, tmp_path):
     model = many_projections().model()
     with pytest.raises(ExportError, match="written out, take 4,294,[0-9,]* bytes"):
-        onebit.convert(model, tmp_path / "net", to=kind)
+        onebit.convert(model, tmp_path / "net", to=kind, packed=packed)
     assert list(tmp_path.iterdir()) == []
 
 

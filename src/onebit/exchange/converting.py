@@ -17,7 +17,9 @@ from onebit.shapes import bconv_shape
 Kind = Literal["onnx", "qonnx", "npz"]
 
 ENDINGS: dict[Kind, str] = {"onnx": ".onnx", "qonnx": ".qonnx.onnx", "npz": ".npz"}
-MAX_BYTES = (1 << 31) - 1  # of a file of ONNX; of weights that are written out, before any memory is taken
+MAX_BYTES = (
+    1 << 31
+) - 1  # of weights that are written out; an ONNX model has no more, and who unpacks bits has them, too
 
 
 def convert(
@@ -73,8 +75,7 @@ def model_of(net: str | Path | Runnable | Model) -> Model:
 
 def content_of(model: Model, kind: Kind, *, packed: bool = False) -> bytes:
     """The bytes of the file."""
-    if not packed:
-        _check_size(model, bytes_each=1 if kind == "npz" else 4)
+    _check_size(model, bytes_each=1 if kind == "npz" else 4)
     if kind == "npz":
         from onebit.exchange.arrays import npz_bytes
 
@@ -96,8 +97,7 @@ def _check_size(model: Model, bytes_each: int) -> None:
     total = sum(_numbers(model, node) for node in model.graph.nodes) * bytes_each
     if total > MAX_BYTES:
         raise ExportError(
-            f"its weights, written out, take {total:,} bytes, and a file of ONNX or of arrays holds {MAX_BYTES:,}; "
-            "packed bits (--packed, of ONNX) take fewer"
+            f"its weights, written out, take {total:,} bytes, and an ONNX model may have {MAX_BYTES:,}"
         )
 
 
