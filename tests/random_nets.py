@@ -36,7 +36,8 @@ def nets(draw):
         modulation = {"modulation": net.floats(J, 3, 2)} if before == "floats" and draw(st.booleans()) else {}
         net.bconv(planes, 8 // J, J=J, taps=(3, 2), more=modulation, masks=draw(st.booleans()), **window)
     pool = {"kernel_size": [3, 2], "stride": [2, 1], "padding": [1, draw(st.integers(0, 1))]}
-    net.add("max_pool2d", **pool, ceil_mode=draw(st.booleans()))
+    dilation = [draw(st.integers(1, 2)) for _ in range(2)]
+    net.add("max_pool2d", **pool, ceil_mode=draw(st.booleans()), dilation=dilation)
     net.add("affine", tensors={"scale": net.floats(8), "shift": net.floats(1)})
     pool |= {"ceil_mode": draw(st.booleans()), "count_include_pad": draw(st.booleans())}
     return net.add("avg_pool2d", **pool)

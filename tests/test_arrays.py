@@ -59,6 +59,10 @@ def test_everything_is_there(at, tmp_path):
     assert_whole(model, arrays, graph)
     assert (graph["format"], graph["input_shape"]) == (1, list(model.graph.input_shape))
     assert graph["classes"] == (model.classes and list(model.classes))
+    assert (graph["producer"], graph["description"]) == (model.producer, model.description)
+    about = graph["preprocessing"]
+    expected = None if model.preprocessing is None else model.preprocessing._asdict()
+    assert (about and {key: tuple(value) if key != "crop" else value for key, value in about.items()}) == expected
     assert npz_bytes(model) == (tmp_path / "net.npz").read_bytes()  # the same net, the same bytes
 
 
@@ -97,9 +101,11 @@ def as_documented(arrays_file, x, folder):
         [
             "import sys",
             "sys.modules['torch'] = sys.modules['onebit'] = None  # an import of them would fail",
-            BLOCKS[0],
+            BLOCKS[-3],
+            BLOCKS[-2],
+            "assert x.shape == np.load('x.npy').shape",
             "x = np.load('x.npy')",
-            BLOCKS[1],
+            BLOCKS[-1],
             "np.savez('made.npz', sums=sums, made=made)",
         ]
     )
@@ -124,7 +130,7 @@ def test_one_layer_by_numpy_alone(net, tmp_path):
 
 
 def test_one_layer_whose_follower_is_a_threshold(tmp_path):
-    net = Chain(3, 6, 5).add("sign").bconv(3, 2, J=4, padding=[1, 1, 1, 1])
+    net = Chain(3, 6, 5).add("sign").bconv(3, 2, J=4, padding=[1, 1, 1, 1], stride=[2, 1])
     thresholds, at_most = np.array([0, 3, -5, 1, 2, -1, 7, 0], np.int32), np.array([-1, 1] * 4)
     net.add("threshold", tensors={"thresholds": thresholds, "at_most": pack_signs(at_most)})
     model = net.add("affine", tensors={"scale": net.floats(1)}).model()
@@ -150,3 +156,4 @@ def test_the_archive_is_an_ordinary_one(tmp_path):
     with zipfile.ZipFile(tmp_path / "net.npz") as archive:
         assert archive.testzip() is None
         assert all(name.endswith(".npy") for name in archive.namelist())
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}

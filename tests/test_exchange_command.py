@@ -10,6 +10,8 @@ import pytest
 import onebit
 from exchanged import needs
 from onebit.modelfile import read_model, write_model
+from onebit.peers.exchanged import TURNED
+from onebit.peers.runner import Runner
 from onebit.reference import Reference
 from packed_nets import small_model
 from training_runs import call, small_run
@@ -34,15 +36,15 @@ def test_a_run_for_onnx_runtime(run_folder, capsys):
     import onnxruntime
 
     code, out, err = call(capsys, "export", str(run_folder), "--to", "onnx")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "for exchange: every bit is a float of 32 bits in it (--packed keeps bits)\n")
     path = run_folder / "net.onnx"
     lines = out.splitlines()
     assert lines[0].startswith(f"{path}: {path.stat().st_size:,} bytes (")
-    assert lines[1] == "for exchange: every bit is a float of 32 bits in it (--packed keeps bits)"
-    assert lines[2].startswith(
+    assert lines[1].startswith(
         "onnxruntime against onebit: 100% of 4 random images in the same class, outputs differ"
     )
-    assert lines[3].startswith("against PyTorch: 8 of 8 random images in the same class")
+    assert lines[2].startswith("against PyTorch: 8 of 8 random images in the same class")
+    assert call(capsys, "export", str(run_folder), "--to", "onnx", "--quiet") == (0, out, "")
     assert not (run_folder / "net.onebit").exists()  # it was not asked for
 
     call(capsys, "export", str(run_folder), "--quiet")
@@ -52,9 +54,10 @@ def test_a_run_for_onnx_runtime(run_folder, capsys):
     assert (given.name, given.shape) == ("input", ["N", 1, 8, 8])
     x = np.random.default_rng(0).standard_normal((5, 1, 8, 8), np.float32)
     np.testing.assert_allclose(session.run(None, {"input": x})[0], Reference(model)(x), rtol=1e-4, atol=1e-4)
-    code, _, _ = call(capsys, "export", str(run_folder / "net.onebit"), "--to", "onnx", "-o", str(path) + "2")
-    assert code == 0
-    assert path.read_bytes() == path.with_name("net.onnx2").read_bytes()  # from the run and from its file
+    again = path.with_name("again.onnx")
+    code, out, _ = call(capsys, "export", str(run_folder / "net.onebit"), "-o", str(again), "--json")
+    assert (code, json.loads(out)["onebit_bytes"]) == (0, (run_folder / "net.onebit").stat().st_size)
+    assert path.read_bytes() == again.read_bytes()  # from the run and from its file
 
 
 def test_options_of_runs_go_before(run_folder, tmp_path, capsys):
@@ -77,17 +80,22 @@ def test_names_of_files(file, tmp_path, capsys, monkeypatch):
     """Beside the file; a net of the zoo into this folder, not into the package."""
     needs("onnx")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits-w1a1").mkdir()  # of no matter
+    other = tmp_path / "model.v1.2"
+    other.write_bytes(file.read_bytes())
     for words, name in [
         ([str(file), "--to", "onnx"], "small.onnx"),
+        ([str(file), "--to", "onnx", "--packed"], "small.packed.onnx"),
         ([str(file), "--to", "qonnx"], "small.qonnx.onnx"),
         ([str(file), "--to", "npz"], "small.npz"),
         (["zoo:digits-w1a1", "--to", "npz"], "digits-w1a1.npz"),
+        ([str(other), "--to", "npz"], "model.v1.2.npz"),
         ([str(file), "--out", "my.npz"], "my.npz"),
         ([str(file), "--out", "MY.ONNX", "--packed"], "MY.ONNX"),
     ]:
         before = set(tmp_path.iterdir())
         code, out, err = call(capsys, "export", *words)
-        assert (code, err) == (0, "")
+        assert (code, len(err.splitlines())) in {(0, 1), (0, 2)}  # 2: what could run it is not installed
         assert {made.name for made in set(tmp_path.iterdir()) - before} == {name}
         assert out.splitlines()[0].endswith(" as .onebit)")
 
@@ -106,6 +114,12 @@ def test_what_is_wrong_is_said(run_folder, file, tmp_path, capsys):
         ([str(file), "--to", "npz", "--float-bits", "8"], "--float-bits: is for the folder of a run; "),
         ([str(file), "--to", "npz", "--which", "best"], "--which: is for the folder of a run; "),
         ([str(file), "--to", "npz", "--int8-layers"], "--int8-layers: is for the folder of a run; "),
+        ([str(file), "--to", "npz", "--activation-bits", "8"], "--activation-bits: is for the folder of a run; "),
+        ([str(file), "--to", "npz", "--calibrate", "0"], "--calibrate: is for the folder of a run; "),
+        ([str(file), "--to", "npz", "--data-dir", "X"], "--data-dir: is for the folder of a run; "),
+        ([str(file), "--to", "npz", "-o", str(tmp_path / "a.onnx")], "has the name of another kind of file"),
+        ([str(file), "--to", "onnx", "-o", str(file)], "has the name of another kind of file"),
+        ([str(run_folder), "--to", "npz", "-o", str(tmp_path / "nowhere" / "a.npz")], "there is no folder"),
         ([str(file), "--to", "npz", "--packed"], "--packed: is for --to onnx"),
         ([str(run_folder), "--packed"], "--packed: is for --to onnx"),
         ([str(run_folder), "--to", "npz", "--calibrate", "3"], "--calibrate 3: a number of images, with "),
@@ -130,7 +144,7 @@ def test_a_net_that_a_format_cannot_hold_leaves_no_file(tmp_path, capsys):
     assert [each.name for each in tmp_path.iterdir()] == ["net.onebit"]
 
 
-def without(tmp_path, *modules):
+def without(*modules):
     """Python in which some modules are not installed; the command's words follow."""
     code = f"""
 import sys
@@ -147,30 +161,52 @@ sys.exit(code)
     return [sys.executable, "-c", code]
 
 
-def test_a_file_is_converted_without_torch(file, tmp_path):
+def test_a_file_is_converted_without_torch(file):
     needs("onnx")
     for kind in ("onnx", "qonnx", "npz"):
-        words = [*without(tmp_path, "torch", "onnxruntime", "qonnx"), "export", str(file), "--to", kind]
+        words = [*without("onnxruntime", "qonnx"), "export", str(file), "--to", kind]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr  # torch could be imported here, and is not
         if kind != "npz":
             program = {"onnx": "onnxruntime"}.get(kind, kind)
-            assert (
-                done.stdout.splitlines()[-1] == f"not run to compare: pip install 'onebit[{kind}]' brings {program}"
-            )
+            told = f"not run to compare: pip install 'onebit[{kind}]' brings {program}"
+            assert done.stderr.splitlines()[-1] == told
 
 
 def test_without_onnx_it_says_what_to_install(file, tmp_path):
     for kind in ("onnx", "qonnx"):
-        words = [*without(tmp_path, "onnx", "torch"), "export", str(file), "--to", kind]
+        words = [*without("onnx"), "export", str(file), "--to", kind]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "onebit export: needs onnx: pip install 'onebit[onnx]'\n"
-    done = subprocess.run(
-        [*without(tmp_path, "onnx", "torch"), "export", str(file), "--to", "npz"], capture_output=True, check=False
-    )
+    done = subprocess.run([*without("onnx"), "export", str(file), "--to", "npz"], capture_output=True, check=False)
     assert done.returncode == 0
     assert sorted(each.name for each in tmp_path.iterdir()) == ["small.npz", "small.onebit"]
+
+
+def test_a_program_that_makes_something_else_is_told(file, tmp_path, capsys, monkeypatch):
+    """Of a net of floats; where floats become bits, rounding alone may turn one."""
+    needs("onnx", "onnxruntime")
+    from onebit.peers import onnxruntime_net
+
+    net = Chain(2, 3, 3).add("relu").model()
+    write_model(net, tmp_path / "net.onebit")
+    monkeypatch.setattr(onnxruntime_net, "session", lambda content: Runner(lambda x: x - 1))
+    code, out, err = call(capsys, "export", str(tmp_path / "net.onebit"), "--to", "onnx")
+    assert (code, out) == (1, "")
+    assert "net.onnx is written, but onnxruntime does not make of it what onebit makes (outputs differ by" in err
+    monkeypatch.setattr(onnxruntime_net, "session", lambda content: Runner(lambda x: np.full((len(x), 3), 9e9)))
+    code, out, _ = call(capsys, "export", str(file), "--to", "onnx")
+    assert (code, out.splitlines()[-1]) == (0, TURNED)
+
+    def broken(content):
+        raise RuntimeError("no such kernel\nand more")
+
+    monkeypatch.setattr(onnxruntime_net, "session", broken)
+    code, _, err = call(capsys, "export", str(file), "--to", "onnx")
+    assert code == 1
+    assert "small.onnx is written, but onnxruntime can't run it (RuntimeError: no such kernel)" in err
+    assert (tmp_path / "small.onnx").exists()
 
 
 def test_a_hostile_file_is_refused_as_everywhere(tmp_path, capsys):

@@ -123,6 +123,8 @@ def writable(path: str | os.PathLike[str]) -> Path:
         raise ExportError(f"{path}: there is no folder {file.parent}")
     if os.path.isdir(file):  # noqa: PTH112
         raise ExportError(f"{path}: a folder; name a file in it")
+    if os.path.exists(file) and not os.path.isfile(file):  # noqa: PTH110, PTH113
+        raise ExportError(f"{path}: is there, and is no ordinary file")
     return file
 
 

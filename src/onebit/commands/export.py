@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onebit.console import Progress
+from onebit.console import Progress, say
 from onebit.errors import UserError
 from onebit.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from onebit.exchange.converting import Kind
@@ -80,10 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, compare with PyTorch or with the program that it is for, and say what was written."""
     from onebit.commands.eval import is_packed
 
-    kind = _kind(arguments)
-    if arguments.packed and kind != "onnx":
-        raise UserError("--packed: is for --to onnx")
-    told = _of_file(arguments, kind) if is_packed(arguments.net) else _of_run(arguments, kind)
+    told = _of_file(arguments) if is_packed(arguments.net) else _of_run(arguments)
+    for line in told.remarks:
+        say(line)
     print(json.dumps(told.numbers) if arguments.json else "\n".join(told.lines))  # noqa: T201
     return 0
 
@@ -93,14 +92,17 @@ class Told(NamedTuple):
 
     lines: list[str]
     numbers: dict[str, Any]
+    remarks: Sequence[str] = ()
 
 
-def _of_file(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Told:
+def _of_file(arguments: argparse.Namespace) -> Told:
     """A .onebit file, for another program."""
     from onebit.modelfile import read_model
+    from onebit.zoo import model_path
 
     model = read_model(arguments.net)  # or what is wrong with it
-    if kind == "onebit":
+    kind = _kind(arguments)
+    if kind is None:
         raise UserError(
             f"{arguments.net}: is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz "
             "writes it for other programs"
@@ -109,18 +111,19 @@ def _of_file(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> T
         if getattr(arguments, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag}: is for the folder of a run; {arguments.net} is packed already")
-    return _converted(arguments, model, kind)
+    return _converted(arguments, model, kind, _target(arguments, kind, model_path(arguments.net)))
 
 
-def _of_run(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Told:
+def _of_run(arguments: argparse.Namespace) -> Told:
     """A trained net, as a .onebit file or for another program."""
     has_levels = arguments.activation_bits is not None or arguments.int8_layers
     if arguments.calibrate is not None and (not has_levels or arguments.calibrate < 0):
         raise UserError(
             f"--calibrate {arguments.calibrate}: a number of images, with --activation-bits 8 or --int8-layers"
         )
-    if kind == "onebit":
-        file = _target(arguments, kind)
+    kind = _kind(arguments)
+    if kind is None:
+        file = user_path(arguments.out) if arguments.out else _beside(arguments.net, ".onebit")
         summary, agreement = _export(arguments, file)
         lines = [f"{file}: {summary.description}", *summary.totals(), _against_torch(agreement)]
         return Told(lines, summary.as_json() | {"file": str(file)} | agreement)
@@ -129,43 +132,55 @@ def _of_run(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> To
 
     from onebit.modelfile import read_model
 
+    file = _target(arguments, kind, None)
+    if kind != "npz":
+        import onebit.exchange.onnx_net  # noqa: F401 what it needs is told before the work, not after it
     with TemporaryDirectory(prefix="onebit-") as folder:
         packed = user_path(folder) / "net.onebit"
         _, agreement = _export(arguments, packed)
         model = read_model(packed)
-    lines, numbers = _converted(arguments, model, kind)
-    return Told([*lines, _against_torch(agreement)], numbers | {"pytorch": agreement})
+    lines, numbers, remarks = _converted(arguments, model, kind, file)
+    return Told([*lines, _against_torch(agreement)], numbers | {"pytorch": agreement}, remarks)
 
 
-def _converted(arguments: argparse.Namespace, model: Model, kind: Kind) -> Told:
+def _converted(arguments: argparse.Namespace, model: Model, kind: Kind, file: Path) -> Told:
     """A packed net, for another program."""
     from onebit.peers.exchanged import write_and_compare
 
-    written = write_and_compare(model, _target(arguments, kind), kind, packed=arguments.packed)
-    return Told(written.lines(), written.as_json())
+    written = write_and_compare(model, file, kind, packed=arguments.packed)
+    return Told(written.lines(), written.as_json(), written.remarks())
 
 
-def _kind(arguments: argparse.Namespace) -> Kind | Literal["onebit"]:
-    """What to write."""
-    from onebit.exchange.converting import ENDINGS, kind_of
+def _kind(arguments: argparse.Namespace) -> Kind | None:
+    """What to write for another program; None: a .onebit file."""
+    from onebit.exchange.converting import kind_of
 
-    if arguments.to:
-        kind: Kind | Literal["onebit"] = arguments.to
-        return kind
-    is_told = arguments.out and arguments.out.lower().endswith(tuple(ENDINGS.values()))
-    return kind_of(arguments.out) if is_told else "onebit"
+    kind: Kind | None = arguments.to or kind_of(arguments.out or "")
+    if arguments.packed and kind != "onnx":
+        raise UserError("--packed: is for --to onnx")
+    return None if arguments.to == "onebit" else kind
 
 
-def _target(arguments: argparse.Namespace, kind: Kind | Literal["onebit"]) -> Path:
-    """The file to write: as --out says; in the folder of a run, or beside a file; a net of the zoo goes here."""
-    from onebit.exchange.converting import ENDINGS
+def _target(arguments: argparse.Namespace, kind: Kind, source: Path | None) -> Path:
+    """The file to write for another program: as --out says, or beside the net."""
+    from onebit.exchange.converting import PACKED, USUAL, target
+
+    return target(
+        arguments.out or _beside(arguments.net, PACKED if arguments.packed else USUAL[kind]), kind, source
+    )
+
+
+def _beside(net: str, ending: str) -> Path:
+    """In the folder of a run, or beside a file; a net of the zoo goes into this folder."""
     from onebit.zoo import PREFIX
 
-    if arguments.out:
-        return user_path(arguments.out)
-    net = user_path(arguments.net.removeprefix(PREFIX))
-    ending = ".onebit" if kind == "onebit" else ENDINGS[kind]
-    return net / f"net{ending}" if net.is_dir() else net.with_name(net.name.removesuffix(net.suffix) + ending)
+    if net.startswith(PREFIX):
+        return user_path(net.removeprefix(PREFIX) + ending)
+    path = user_path(net)
+    if path.is_dir():
+        return path / f"net{ending}"
+    known = path.suffix in {".onebit", ".safetensors"}
+    return path.with_name((path.stem if known else path.name) + ending)
 
 
 def _export(arguments: argparse.Namespace, file: Path) -> tuple[Summary, dict[str, Any]]:

@@ -22,16 +22,20 @@ DATE = (1980, 1, 1, 0, 0, 0)  # the same net is the same bytes
 
 def npz_bytes(model: Model) -> bytes:
     """The file: every tensor as it is stored, bits written out as well, and the graph."""
-    arrays: dict[str, Array] = {GRAPH: np.array(json.dumps(described(model), ensure_ascii=False))}
+    arrays: dict[str, Array] = {}
+    nodes: list[dict[str, Any]] = []
     for node in model.graph.nodes:
         if set("/\\:") & set(node.name):
             raise ExportError(
                 f"{node.name}: a name with '/', '\\' or ':' can't be that of an array in an .npz file"
             )
-        arrays |= {f"{node.name}.{role}": array for role, array in arrays_of(model, node).items()}
+        own = {f"{node.name}.{role}": array for role, array in arrays_of(model, node).items()}
+        arrays |= own
+        nodes.append(described_node(model, node) | {"arrays": list(own)})
+    text = json.dumps(described(model) | {"nodes": nodes}, ensure_ascii=False)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for name, array in arrays.items():
+        for name, array in {GRAPH: np.array(text), **arrays}.items():
             member = zipfile.ZipInfo(f"{name}.npy", DATE)
             member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as file:
@@ -51,7 +55,7 @@ def arrays_of(model: Model, node: Node) -> dict[str, Array]:
 
 
 def described(model: Model) -> dict[str, Any]:
-    """The graph, with nothing left to be worked out."""
+    """What is known of the net, but for its nodes."""
     return {
         "format": FORMAT,
         "producer": model.producer,
@@ -59,15 +63,16 @@ def described(model: Model) -> dict[str, Any]:
         "input_shape": model.graph.input_shape,
         "preprocessing": model.preprocessing and model.preprocessing._asdict(),
         "classes": model.classes,
-        "nodes": [
-            {
-                "name": node.name,
-                "op": node.op,
-                "inputs": node.inputs,
-                "attributes": node.attributes,
-                "arrays": [f"{node.name}.{role}" for role in arrays_of(model, node)],
-                "makes": {"kind": model.values[node.name].kind, "shape": model.values[node.name].shape},
-            }
-            for node in model.graph.nodes
-        ],
+    }
+
+
+def described_node(model: Model, node: Node) -> dict[str, Any]:
+    """A node, with nothing left to be worked out."""
+    value = model.values[node.name]
+    return {
+        "name": node.name,
+        "op": node.op,
+        "inputs": node.inputs,
+        "attributes": node.attributes,
+        "makes": {"kind": value.kind, "shape": value.shape},
     }

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Literal
 
 from onebit.errors import ExportError, UserError
-from onebit.graph import Node
+from onebit.exchange.limits import check_weights
 from onebit.modelfile import Model, read_model, writable
 from onebit.paths import write_whole
 from onebit.runnable import Runnable
-from onebit.shapes import bconv_shape
+from onebit.zoo import model_path
 
 Kind = Literal["onnx", "qonnx", "npz"]
 
-ENDINGS: dict[Kind, str] = {"onnx": ".onnx", "qonnx": ".qonnx.onnx", "npz": ".npz"}
-MAX_BYTES = (
-    1 << 31
-) - 1  # of weights that are written out; an ONNX model has no more, and who unpacks bits has them, too
+# What a file is by its name, the longest ending first; and what one is called if nothing is said.
+ENDINGS: dict[str, Kind] = {".qonnx.onnx": "qonnx", ".qonnx": "qonnx", ".onnx": "onnx", ".npz": "npz"}
+USUAL: dict[Kind, str] = {"onnx": ".onnx", "qonnx": ".qonnx.onnx", "npz": ".npz"}
+PACKED = ".packed.onnx"
 
 
 def convert(
@@ -39,14 +38,34 @@ def convert(
     ExportError, which names the node and its operation.
     """
     kind = to or kind_of(path)
-    if kind not in ENDINGS:
-        raise UserError(f"to={to!r}: use {', '.join(map(repr, ENDINGS))}")
+    if kind is None:
+        raise UserError(f"{path}: name it .onnx, .qonnx.onnx or .npz, or say what it is to be: to='onnx', ...")
+    if kind not in USUAL:
+        raise UserError(f"to={to!r}: use {', '.join(map(repr, USUAL))}")
     if packed and kind != "onnx":
         raise UserError(f"packed=True is for 'onnx'; {kind!r} has one form only")
-    file = writable(path)
+    source = model_path(net) if isinstance(net, str | Path) else None
+    file = target(path, kind, source)
     content = content_of(model_of(net), kind, packed=packed)
     write_content(file, content)
     return len(content)
+
+
+def kind_of(path: str | os.PathLike[str]) -> Kind | None:
+    """What a file is to be, by its name."""
+    name = Path(path).name.lower()
+    return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
+
+
+def target(path: str | os.PathLike[str], kind: Kind, source: Path | None) -> Path:
+    """The file that is to be written; raises ExportError if it can't be, or has the name of something else."""
+    file = writable(path)
+    told = kind_of(path)
+    if file.suffix == ".onebit" or (told not in {None, kind} and (kind, told) != ("qonnx", "onnx")):
+        raise ExportError(f"{path}: has the name of another kind of file; {kind} is named {USUAL[kind]}")
+    if source is not None and file.exists() and source.exists() and file.samefile(source):
+        raise ExportError(f"{path}: is the net that is to be written; name another file")
+    return file
 
 
 def write_content(file: Path, content: bytes) -> None:
@@ -55,15 +74,6 @@ def write_content(file: Path, content: bytes) -> None:
         write_whole(file, content)
     except OSError as error:
         raise ExportError(f"{file}: can't be written ({error.strerror})") from error
-
-
-def kind_of(path: str | os.PathLike[str]) -> Kind:
-    """What a file is to be, by its name."""
-    name = Path(path).name.lower()
-    fitting = [kind for kind, ending in ENDINGS.items() if name.endswith(ending)]
-    if not fitting:
-        raise UserError(f"{path}: name it .onnx or .npz, or say what it is to be: to='onnx', 'qonnx' or 'npz'")
-    return max(fitting, key=lambda kind: len(ENDINGS[kind]))
 
 
 def model_of(net: str | Path | Runnable | Model) -> Model:
@@ -75,7 +85,7 @@ def model_of(net: str | Path | Runnable | Model) -> Model:
 
 def content_of(model: Model, kind: Kind, *, packed: bool = False) -> bytes:
     """The bytes of the file."""
-    _check_size(model, bytes_each=1 if kind == "npz" else 4)
+    check_weights(model, bytes_each=1 if kind == "npz" else 4)
     if kind == "npz":
         from onebit.exchange.arrays import npz_bytes
 
@@ -90,19 +100,3 @@ def content_of(model: Model, kind: Kind, *, packed: bool = False) -> bytes:
         made = qonnx_model(model)
     content: bytes = made.SerializeToString(deterministic=True)
     return content
-
-
-def _check_size(model: Model, bytes_each: int) -> None:
-    """A few bits with many projections, written out, could take all memory."""
-    total = sum(_numbers(model, node) for node in model.graph.nodes) * bytes_each
-    if total > MAX_BYTES:
-        raise ExportError(
-            f"its weights, written out, take {total:,} bytes, and an ONNX model may have {MAX_BYTES:,}"
-        )
-
-
-def _numbers(model: Model, node: Node) -> int:
-    """Of a node's weight, written out."""
-    if node.op == "bconv2d":
-        return math.prod(bconv_shape(node, model.values[node.inputs[0]])) * int(node.attributes["projections"])
-    return sum(tensor.size for tensor in node.tensors.values())

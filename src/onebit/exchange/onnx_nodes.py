@@ -14,7 +14,7 @@ from onebit.runnable import Floats
 from onebit.weights import directed
 
 EXACT = 1 << 24  # up to here 32-bit floats hold every whole number
-MAX_MATRIX = 1 << 24  # numbers of a matrix that makes means
+MAX_MATRIX = 1 << 20  # numbers of a matrix that makes means
 
 Convert = Callable[[Writer, Node], None]
 
@@ -74,8 +74,14 @@ def _prelu(writer: Writer, node: Node) -> None:
 
 def _max_pool(writer: Writer, node: Node) -> None:
     at = node.attributes
-    pads = [*at["padding"], *_padding_behind(writer, node)]
-    _windows(writer, node, "MaxPool", pads, dilations=at["dilation"])
+    before, behind = at["padding"], _padding_behind(writer, node)
+    x, pads = node.inputs[0], [*before, *behind]
+    if any(pad >= taps for pad, taps in zip(pads, at["kernel_size"] * 2, strict=True)):
+        # With taps apart, the last windows may reach farther than pools of ONNX may pad.
+        sides = writer.wholes(0, 0, *before, 0, 0, *behind)
+        x = writer.between("Pad", [x, sides, writer.number(-np.inf)], node, "padded", mode="constant")
+        pads = [0] * 4
+    _windows(writer, node, "MaxPool", x, pads, dilations=at["dilation"])
 
 
 def _avg_pool(writer: Writer, node: Node) -> None:
@@ -84,16 +90,13 @@ def _avg_pool(writer: Writer, node: Node) -> None:
     if at["count_include_pad"] and any(more > usual for more, usual in zip(behind, before, strict=True)):
         _separate_means(writer, node, _pooling_matrix)  # programs differ in what a mean counts beyond its padding
         return
-    _windows(
-        writer, node, "AveragePool", [*before, *behind], count_include_pad=int(node.attributes["count_include_pad"])
-    )
+    own = {"count_include_pad": int(at["count_include_pad"])}
+    _windows(writer, node, "AveragePool", node.inputs[0], [*before, *behind], **own)
 
 
-def _windows(writer: Writer, node: Node, op: str, pads: list[int], **own: Any) -> None:
+def _windows(writer: Writer, node: Node, op: str, x: str, pads: list[int], **own: Any) -> None:
     at = node.attributes
-    writer.put(
-        op, [*node.inputs], node.name, kernel_shape=at["kernel_size"], strides=at["stride"], pads=pads, **own
-    )
+    writer.put(op, [x], node.name, kernel_shape=at["kernel_size"], strides=at["stride"], pads=pads, **own)
 
 
 def _padding_behind(writer: Writer, node: Node) -> list[int]:
@@ -127,8 +130,9 @@ def _separate_means(writer: Writer, node: Node, matrix: Callable[[dict[str, Any]
             f"{node.name}: {node.op} with means of too many parts for ONNX, which has none that overlap"
         )
     rows, columns = (matrix(node.attributes, axis, sizes[axis], counts[axis]) for axis in (0, 1))
-    of_rows = writer.between("MatMul", [writer.constant(node, "rows", rows), node.inputs[0]], node, "of_rows")
-    writer.put("MatMul", [of_rows, writer.constant(node, "columns", columns.T)], node.name)
+    names = (writer.shared(f"{node.name}/{role}", each) for role, each in (("rows", rows), ("columns", columns.T)))
+    of_rows = writer.between("MatMul", [next(names), node.inputs[0]], node, "of_rows")
+    writer.put("MatMul", [of_rows, next(names)], node.name)
 
 
 def _pooling_matrix(at: dict[str, Any], axis: int, size: int, count: int) -> Floats:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from onebit.exchange.limits import check_size
 from onebit.graph import INPUT, Array, Node
 from onebit.modelfile import Model
 from onebit.weights import weight_of
@@ -26,6 +27,7 @@ class Writer:
         self.constants: list[onnx.TensorProto] = []
         self.shapes: list[onnx.ValueInfoProto] = []
         self._names = {INPUT, *(node.name for node in model.graph.nodes)}
+        self._bytes = 0  # of constants
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def new_name(self, wanted: str) -> str:
@@ -92,6 +94,8 @@ class Writer:
         self.shapes.append(float_info(name, shape))
 
     def _add(self, name: str, array: Array) -> str:
+        self._bytes += array.nbytes
+        check_size(self._bytes)
         self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 

@@ -6,13 +6,13 @@ A program that folds constants, as ONNX Runtime does, unpacks them once, when it
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from onebit.exchange.onnx_writer import Writer
-from onebit.graph import Array, Node
-from onebit.packing import unpack_signs
+from onebit.graph import Node
 from onebit.shapes import bconv_shape
 
 FLOAT = TensorProto.FLOAT
@@ -39,44 +39,41 @@ class PackedWriter(Writer):
 
     def _bits(self, node: Node) -> str:
         """Kernels (outputs, planes, height, width) of +-1, times masks and modulation if there are any."""
-        value, J = self.model.values[node.inputs[0]], node.attributes["projections"]
-        kernels, planes, *taps = bconv_shape(node, value)
-        shape = (kernels, *taps, planes)  # the order of the bits: by kernel, tap, plane
-        signs = self._reshaped(node, self._signs(node, math.prod(shape)), shape, "kernels_in_order")
-        weight = self.between("Transpose", [signs], node, "kernels", perm=[0, 3, 1, 2])
-        factors = self._factors(node, J, taps)
-        if factors is None:
+        J = node.attributes["projections"]
+        kernels, planes, *taps = bconv_shape(node, self.model.values[node.inputs[0]])
+        in_order = self._signs(node, "kernels", (kernels, *taps, planes))  # of the bits: by kernel, tap, plane
+        weight = self.between("Transpose", [in_order], node, "weight_of_kernels", perm=[0, 3, 1, 2])
+        if J == 1 and not {"masks", "modulation"} & set(node.tensors):
             return weight
-        # Output o * J + j is kernel o times factors j.
-        apart = self._reshaped(node, weight, (kernels, 1, planes, *taps), "each_kernel")
-        all_ = self.between("Mul", [apart, self.constant(node, "factors", factors)], node, "projected")
-        return self._reshaped(node, all_, (kernels * J, planes, *taps), "weight")
+        # Output o * J + j is kernel o times what there is of mask j and modulation j.
+        made = self._reshaped(node, weight, (kernels, 1, planes, *taps), "each_kernel")
+        made = self.between("Expand", [made, self.wholes(1, J, 1, 1, 1)], node, "projections")
+        if "masks" in node.tensors:
+            masks = self._signs(node, "masks", (1, J, 1, *taps))
+            made = self.between("Mul", [made, masks], node, "masked")
+        if "modulation" in node.tensors:
+            modulation = self.constant(node, "modulation", node.tensors["modulation"].reshape(1, J, 1, *taps))
+            made = self.between("Mul", [made, modulation], node, "modulated")
+        return self._reshaped(node, made, (kernels * J, planes, *taps), "weight")
 
-    def _signs(self, node: Node, count: int) -> str:
-        """The packed bits as +1 and -1 in a row, the lowest bit of a byte first."""
-        stored = self.constant(node, "packed", node.tensors["kernels"].reshape(-1, 1))
+    def _signs(self, node: Node, role: str, shape: tuple[int, ...]) -> str:
+        """Packed bits as +1 and -1, the lowest bit of a byte first."""
+
+        def then(op: str, inputs: list[str], what: str, **attributes: Any) -> str:
+            return self.between(op, inputs, node, f"{role}_{what}", **attributes)
+
+        stored = self.constant(node, role, node.tensors[role].reshape(-1, 1))
         places = self.shared("places", np.arange(8, dtype=np.uint8).reshape(1, 8))
         # To the right alone: OpenVINO does not drop the bits that a shift to the left pushes out of a byte.
-        lowest = self.between("BitShift", [stored, places], node, "lowest", direction="RIGHT")
-        bits = self.between("Mod", [lowest, self.shared("byte_2", np.array(2, np.uint8))], node, "bits")
-        zero_or_one = self.between("Cast", [bits], node, "zero_or_one", to=FLOAT)
-        zero_or_two = self.between("Mul", [zero_or_one, self.number(2)], node, "zero_or_two")
-        signs = self.between("Sub", [zero_or_two, self.number(1)], node, "signs")
-        if count % 8 == 0:
-            return signs
-        row = self._reshaped(node, signs, (-1,), "row")
-        return self.between("Slice", [row, self.wholes(0), self.wholes(count)], node, "counted")
-
-    def _factors(self, node: Node, J: int, taps: list[int]) -> Array | None:
-        """What multiplies the taps of kernels (1, J, 1, height, width); None if nothing does."""
-        if J == 1 and not {"masks", "modulation"} & set(node.tensors):
-            return None
-        made = np.ones((J, *taps), np.float32)
-        if "masks" in node.tensors:
-            made *= unpack_signs(node.tensors["masks"], (J, *taps))
-        if "modulation" in node.tensors:
-            made *= node.tensors["modulation"]
-        return made.reshape(1, J, 1, *taps)
+        lowest = then("BitShift", [stored, places], "lowest", direction="RIGHT")
+        bits = then("Mod", [lowest, self.shared("byte_2", np.array(2, np.uint8))], "bits")
+        zero_or_one = then("Cast", [bits], "zero_or_one", to=FLOAT)
+        zero_or_two = then("Mul", [zero_or_one, self.number(2)], "zero_or_two")
+        signs = then("Sub", [zero_or_two, self.number(1)], "signs")
+        if (count := math.prod(shape)) % 8:
+            row = then("Reshape", [signs, self.wholes(-1)], "row")
+            signs = then("Slice", [row, self.wholes(0), self.wholes(count)], "counted")
+        return then("Reshape", [signs, self.wholes(*shape)], "in_order")
 
     def _reshaped(self, node: Node, x: str, shape: tuple[int, ...], role: str) -> str:
         return self.between("Reshape", [x, self.wholes(*shape)], node, role)

@@ -31,27 +31,27 @@ class QuantWriter(Writer):
     """Writes bits and levels, of weights and of what flows, behind the operators that make them."""
 
     def bits(self, node: Node, x: str, thresholds: Array | None) -> None:
-        """The value of a node: +1 where x - t >= 0, which says the same as x >= t in floats, too; else -1."""
+        """The value of a node: +1 where x - t >= 0, which says the same as x >= t for finite x; else -1."""
         if thresholds is not None:
             x = self.between("Sub", [x, self.by_channel(node, "thresholds", thresholds)], node, "above")
         self._bipolar(x, node.name)
 
     def levels(self, node: Node, x: str, low: int, high: int) -> None:
         """The value of a node: whole numbers. Quant has bounds of its own; a Clip before it makes others."""
-        signed = low < 0
-        bits = bits_for(np.array([low, high])) if signed else high.bit_length()
+        bits, signed, narrow = range_of(low, high)
         most = (1 << (bits - signed)) - 1
-        if (low, high) != (-most if signed else 0, most):
+        if (low, high) != (signed * (narrow - most - 1), most):
             x = self.between("Clip", [x, self.number(low), self.number(high)], node, "clipped")
-        self._quantized(x, node.name, bits, signed=signed)
+        self._quantized(x, node.name, (low, high))
 
     def _bipolar(self, x: str, output: str) -> str:
         """+1 or -1 of a value."""
         return self.put("BipolarQuant", [x, self.number(1)], output, domain=DOMAIN)
 
-    def _quantized(self, x: str, output: str, bits: int, *, signed: bool, scale: str = "") -> str:
-        """Whole numbers of some bits, halves to the even one; signed ones are as far below 0 as above it."""
-        settings = {"signed": int(signed), "narrow": int(signed), "rounding_mode": "ROUND"}
+    def _quantized(self, x: str, output: str, reach: tuple[int, int], scale: str = "") -> str:
+        """Whole numbers that reach at least so far, halves to the even one."""
+        bits, signed, narrow = range_of(*reach)
+        settings = {"signed": signed, "narrow": narrow, "rounding_mode": "ROUND"}
         inputs = [x, scale or self.number(1), self.number(0), self.number(bits)]
         return self.put("Quant", inputs, output, domain=DOMAIN, **settings)
 
@@ -63,13 +63,13 @@ class QuantWriter(Writer):
         if stored.dtype != np.int8:
             return super().weight(node)
         if "weight_scale" not in node.tensors:
-            return self._whole(node, stored.astype(np.float32), bits_for(stored))
+            return self._whole(node, stored.astype(np.float32))
         sides = [1] * (stored.ndim - 1)
         scale = self.constant(node, "weight_scale", node.tensors["weight_scale"].reshape(-1, *sides))
         if not (node.tensors["weight_scale"] > 0).all():  # Quant wants scales above 0
-            whole = self._whole(node, stored.astype(np.float32), bits_for(stored))
+            whole = self._whole(node, stored.astype(np.float32))
             return self._shaped("Mul", [whole, scale], node, "scaled_weight", stored.shape)
-        return self._whole(node, float_weight(node), bits_for(stored), scale)
+        return self._whole(node, float_weight(node), scale)
 
     def _bits(self, node: Node) -> str:
         planes = self.model.values[node.inputs[0]].channels // node.attributes["groups"]
@@ -83,9 +83,11 @@ class QuantWriter(Writer):
         factors = self.constant(node, "modulation", modulation[:, None])
         return self._shaped("Mul", [made, factors], node, "modulated_weight", signs.shape)
 
-    def _whole(self, node: Node, weight: Array, bits: int, scale: str = "") -> str:
-        made = self.new_name(f"{node.name}/weight")
-        self._quantized(self.constant(node, "stored", weight), made, bits, signed=True, scale=scale)
+    def _whole(self, node: Node, weight: Array, scale: str = "") -> str:
+        """A weight that is stored in 8 bits; of as few bits as it needs."""
+        stored, made = node.tensors["weight"], self.new_name(f"{node.name}/weight")
+        reach = (min(int(stored.min()), -1), max(int(stored.max()), 1))
+        self._quantized(self.constant(node, "stored", weight), made, reach, scale)
         self.say_shape(made, weight.shape)
         return made
 
@@ -95,6 +97,9 @@ class QuantWriter(Writer):
         return made
 
 
-def bits_for(whole: Array) -> int:
-    """Of signed numbers that reach as far as these, as far below 0 as above it."""
-    return int(np.abs(whole.astype(np.int64)).max(initial=1)).bit_length() + 1
+def range_of(low: int, high: int) -> tuple[int, int, int]:
+    """Of Quant, for whole numbers from low to high: bits, whether signed, whether as far below 0 as above it."""
+    if low >= 0:
+        return high.bit_length(), 0, 0
+    bits = max(high, -low - 1).bit_length() + 1
+    return bits, 1, int(-low < 1 << (bits - 1))

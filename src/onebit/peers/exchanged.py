@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onebit.engine import Engine
+from onebit.errors import WorkError
 from onebit.exchange.converting import Kind, content_of, write_content
-from onebit.modelfile import Model, pack_model, writable
-from onebit.peers.agreement import Agreement, compare, draw_images
-from onebit.peers.runner import outputs_of
+from onebit.modelfile import Model, pack_model
+from onebit.peers.agreement import CLOSE, Agreement, compare, draw_images
+from onebit.peers.runner import in_short, outputs_of
 
 IMAGES = 4
 PROGRAMS: dict[Kind, str] = {"onnx": "onnxruntime", "qonnx": "qonnx"}  # what runs files of a kind
@@ -21,6 +22,8 @@ REMARKS: dict[tuple[Kind, bool], str] = {
     ("qonnx", False): f"{FLOATS}, behind operators that say what it is",
     ("npz", False): "bits, packed and written out; docs/exchange.md says how to read them",
 }
+LEVELS_CLOSE = 0.05  # a float at the edge of two levels may become the other one: the outputs move a little
+TURNED = "no image agrees closely: a float near its threshold turned a bit, and so what follows; compare accuracies"
 
 
 class Written(NamedTuple):
@@ -48,34 +51,61 @@ class Written(NamedTuple):
         return told | {"agreement": agreement}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """What came out, for people."""
         made = [f"{self.file}: {self.bytes:,} bytes ({self.onebit_bytes:,} as .onebit)"]
-        made.append(REMARKS[self.kind, self.packed])
         if self.agreement is not None:
             same = f"{self.agreement.same_argmax:.0%} of {self.agreement.images} random images in the same class"
             largest = f"outputs differ by at most {self.agreement.difference:.1e} of the largest"
             made.append(f"{PROGRAMS[self.kind]} against onebit: {same}, {largest}")
-        elif self.kind in PROGRAMS:
-            program = PROGRAMS[self.kind]
-            made.append(f"not run to compare: pip install 'onebit[{self.kind}]' brings {program}")
+            made += [TURNED] if not self.agreement.close else []
+        return made
+
+    def remarks(self) -> list[str]:
+        """What is good to know, for people."""
+        made = [REMARKS[self.kind, self.packed]]
+        if self.agreement is None and self.kind in PROGRAMS:
+            made.append(f"not run to compare: pip install 'onebit[{self.kind}]' brings {PROGRAMS[self.kind]}")
         return made
 
 
-def write_and_compare(model: Model, path: Path, kind: Kind, *, packed: bool = False) -> Written:
-    """Write a net for another program, and have that program run it."""
-    file = writable(path)
+def write_and_compare(model: Model, file: Path, kind: Kind, *, packed: bool = False) -> Written:
+    """Write a net for another program, and have that program run it, if it is installed.
+
+    Raises WorkError if the program can't run the file, or makes something else of it.
+    """
     content = content_of(model, kind, packed=packed)
-    agreement = _agreement(model, content, kind) if kind in PROGRAMS else None
     write_content(file, content)
+    agreement = _agreement(model, content, kind, file) if kind in PROGRAMS else None
     return Written(file, kind, packed, len(content), len(pack_model(model)), agreement)
 
 
-def _agreement(model: Model, content: bytes, kind: Kind) -> Agreement | None:
+def _agreement(model: Model, content: bytes, kind: Kind, file: Path) -> Agreement | None:
+    program = PROGRAMS[kind]
     try:
-        module = importlib.import_module(f"onebit.peers.{PROGRAMS[kind]}_net")
+        module = importlib.import_module(f"onebit.peers.{program}_net")
     except ModuleNotFoundError as error:
-        if error.name != PROGRAMS[kind]:
+        if error.name != program:
             raise
         return None
     images = draw_images(IMAGES, model.graph.input_shape)
-    return compare(outputs_of(module.session(content), images, 1), Engine(model)(images))
+    try:
+        made = outputs_of(module.session(content), images, 1)
+    except Exception as error:
+        raise WorkError(f"{file} is written, but {program} can't run it ({in_short(error)})") from error
+    agreement = compare(made, Engine(model)(images))
+    if agreement.difference > _allowed(model):
+        told = f"outputs differ by {agreement.difference:.1e} of the largest"
+        raise WorkError(f"{file} is written, but {program} does not make of it what onebit makes ({told})")
+    return agreement
+
+
+def _allowed(model: Model) -> float:
+    """How far outputs may differ: where floats become bits, any rounding may turn one."""
+    ops = {node.op for node in model.graph.nodes}
+    turns = any(
+        node.op in {"sign", "threshold"} and model.values[node.inputs[0]].kind == "float"
+        for node in model.graph.nodes
+    )
+    if turns:
+        return float("inf")
+    return LEVELS_CLOSE if "quantize" in ops else 10 * CLOSE
