@@ -174,10 +174,12 @@ def test_mcn(K, groups):
     layer = made("mcn", 4, 6 * groups, 3, groups=groups, num_projections=K, theta=0.3)
     C = weights_like(layer.C.shape)
     M = np.abs(np.random.default_rng(4).normal(size=layer.M.shape))
+    b = 0.37
     put(layer.C, C)
     put(layer.M, M)
+    layer.b.fill_(b)
     g = np.random.default_rng(5).normal(size=(6 * groups, 4 // groups, 3, 3))
-    Q, grad_C, grad_M = formulas.mcn(C, M, g)
+    Q, grad_C, grad_M = formulas.mcn(C, M, b, g)
     found = layer.quantized_weight()
     assert_close(found, Q)
     found.backward(torch.from_numpy(g))
@@ -185,13 +187,37 @@ def test_mcn(K, groups):
     assert_close(layer.M.grad, grad_M)
 
     loss_m = onebit.add_projection_gradients(layer, eta=0.1)
-    expected, more_C, more_M = formulas.mcn_loss(C, M, 0.3)
+    expected, more_C, more_M = formulas.mcn_loss(C, M, b, 0.3)
     assert_close(loss_m, expected)
     assert_close(layer.C.grad, grad_C + more_C)
     assert_close(layer.M.grad, grad_M + more_M)
-    put(layer.M, -M)
-    onebit.constrain_weights(layer)
-    assert_close(layer.M, M)
+    for wild in (-M, 1e-3 * M, -100 * M, np.zeros_like(M)):
+        put(layer.M, wild)
+        onebit.constrain_weights(layer)
+        assert_close(layer.M, formulas.mcn_step(wild))
+
+
+def test_mcn_s_kernels_learn_as_fast_as_pcnn_s():
+    """Whatever the size of the kernels: C's gradient is that of Q, as PCNN's is that of D while W is 1."""
+    layer, like = made("mcn", 8, 8, 3), made("pcnn", 8, 8, 3, lam=0.0)
+    for size in (1.0, 0.05):
+        put(like.C, size * weights_like(like.C.shape).clip(-1, 1))
+        layer.carry_over(nn.Parameter(like.C.detach().clone()))
+        assert_close(layer.b, np.abs(like.C.detach().numpy()).mean())
+        assert torch.equal(layer.M, torch.ones_like(layer.M))
+        g = torch.randn_like(layer.C)
+        for each in (layer, like):
+            each.zero_grad()
+            each.quantized_weight().backward(g)
+        assert_close(layer.quantized_weight(), like.quantized_weight().detach().numpy())
+        assert_close(layer.C.grad, like.C.grad.numpy())
+
+
+def test_mcn_of_kernels_that_are_all_zero_has_a_size_of_its_bits():
+    layer = made("mcn", 2, 2, 3)
+    layer.carry_over(nn.Parameter(torch.zeros_like(layer.C)))
+    assert layer.b == 1
+    assert layer.quantized_weight().abs().min() == 1
 
 
 def test_mcn_takes_its_loss_once():
@@ -204,7 +230,7 @@ def test_mcn_takes_its_loss_once():
         onebit.add_projection_gradients(layer, eta=0.1)
     assert torch.equal(layer.C.grad, before)
     optimizer.step()
-    loss, more_C, _ = formulas.mcn_loss(layer.C.detach().numpy(), layer.M.detach().numpy(), 0.1)
+    loss, more_C, _ = formulas.mcn_loss(layer.C.detach().numpy(), layer.M.detach().numpy(), float(layer.b), 0.1)
     assert_close(attached.projection_loss, loss)
     assert_close(layer.C.grad, before.numpy() + more_C)
     with pytest.raises(RuntimeError, match="already"):
@@ -227,7 +253,8 @@ def test_mcn_with_kernels_that_two_layers_share():
     model(torch.randn(1, 4, 7, 7, dtype=torch.float64)).sum().backward()
     before = one.C.grad.clone()
     optimizer.step()
-    both = [formulas.mcn_loss(one.C.detach().numpy(), layer.M.detach().numpy(), 0.1) for layer in (one, two)]
+    C = one.C.detach().numpy()
+    both = [formulas.mcn_loss(C, layer.M.detach().numpy(), float(layer.b), 0.1) for layer in (one, two)]
     assert_close(attached.projection_loss, sum(loss for loss, _, _ in both))
     assert_close(one.C.grad, before.numpy() + sum(grad for _, grad, _ in both))
     assert unused.C.grad is None

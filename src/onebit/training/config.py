@@ -87,7 +87,7 @@ class Net(BaseModel):
     activation_bases: Bases | None = Field(
         None, description="abc: 1-bit activations that an activation is made of (1)"
     )
-    theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-3)")
+    theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-4)")
     sparsity: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="lbcnn: share of the fixed weights that are not 0 (0.5)"
     )
