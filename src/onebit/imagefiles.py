@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebit.errors import UserError
+from onebit.paths import open_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -51,14 +53,14 @@ def read_pixels(
     channels, height, width = shape
     mode = mode_of(channels)
     try:
-        with Image.open(source, formats=FORMATS) as file:
+        with _opened(source) as content, Image.open(content, formats=FORMATS) as file:
             # Of a JPEG that is far too large a smaller version is decoded, still twice as large as needed, however
             # it is turned then.
             file.draft(mode, (2 * max(width, height),) * 2)
             ImageOps.exif_transpose(file, in_place=True)
             image = as_pixels(file, mode)
-    except FileNotFoundError:
-        raise BadImageError("no such file") from None
+    except BadImageError:
+        raise
     except UnidentifiedImageError:
         raise BadImageError("not an image of a known kind, or empty") from None
     except Exception as error:  # noqa: BLE001 a damaged image has many ways to say so
@@ -73,6 +75,18 @@ def read_pixels(
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = np.asarray(part).reshape(height, width, channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _opened(source: str | os.PathLike[str] | IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """The file, open; whoever gave us one that is open closes it."""
+    if not isinstance(source, str | os.PathLike):
+        return nullcontext(source)
+    try:
+        return open_regular(source)
+    except FileNotFoundError:
+        raise BadImageError("no such file") from None
+    except OSError as error:
+        raise BadImageError(error.strerror or str(error)) from None
 
 
 def mode_of(channels: int) -> str:

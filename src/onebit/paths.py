@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
+from typing import IO
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
@@ -16,6 +19,30 @@ def user_path(name: str | os.PathLike[str]) -> Path:
         except RuntimeError:
             return path
     return path
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """The file, open to be read. Raises OSError for a pipe, a socket or a device: reading might never end.
+
+    It is looked at twice: before it is opened, since to open is to act on whoever waits at a pipe's other end, and
+    once it is open, since the name may stand for something else by then.
+    """
+    _check_regular(os.stat(path).st_mode, path)  # noqa: PTH116 a million images: strings, not Paths
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    try:
+        _check_regular(os.fstat(descriptor).st_mode, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file (a pipe, a socket or a device)", str(path))
 
 
 def write_whole(file: Path, content: bytes) -> None:

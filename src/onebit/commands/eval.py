@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -175,8 +176,10 @@ def is_packed(path: str) -> bool:
     from onebit.modelfile import KEY
 
     file = model_path(path)
+    if not os.path.isfile(file):  # noqa: PTH113 Path's own raises for a name that is too long
+        return False
     if file.suffix == ".onebit":
-        return file.is_file()
+        return True
     from safetensors import SafetensorError, safe_open
 
     try:

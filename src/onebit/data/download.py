@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from onebit.console import Progress, say
 from onebit.errors import UserError
+from onebit.paths import open_regular
 
 CHUNK = 1 << 20
 
@@ -60,7 +61,7 @@ def fetch(archive: Archive, data_dir: Path) -> Path:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 

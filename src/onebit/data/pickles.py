@@ -16,16 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebit.errors import UserError
+from onebit.paths import open_regular
 
 LARGEST = 1 << 30  # bytes; CIFAR's files have at most 153,600,000
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in the file, with text keys; arrays are of bytes or whole numbers."""
-    if path.stat().st_size > LARGEST:
+    try:
+        with open_regular(path) as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    if len(content) > LARGEST:
         raise UserError(f"{path}: too large for a batch of CIFAR")
     try:
-        content = _Reader(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        content = _Reader(io.BytesIO(content), encoding="bytes").load()
     except _ForbiddenError as error:
         raise UserError(f"{path}: refused, for its pickle names {error}, which is no array") from None
     except (

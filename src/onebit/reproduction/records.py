@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from onebit.counting import bits_of, storage
 from onebit.errors import UserError
-from onebit.paths import write_whole
+from onebit.paths import open_regular, write_whole
 from onebit.reproduction.plans import Experiment, same_run
 from onebit.training.config import FREE_AT_RESUME, Config
 from onebit.training.kernels import BINS
@@ -169,7 +169,8 @@ def as_json(record: Record) -> str:
 def read_record(file: Path) -> Record:
     """A record, checked."""
     try:
-        record = Record.model_validate_json(file.read_bytes())
+        with open_regular(file) as opened:
+            record = Record.model_validate_json(opened.read())
         checked(record.config)
     except (ValidationError, IsADirectoryError, UserError):
         raise UserError(

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from onebit.errors import UserError, WorkError
 from onebit.machine import source_commit, this_machine
+from onebit.paths import open_regular
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config
 from onebit.training.nets import Weights, read_tensors, read_weights
@@ -141,7 +142,7 @@ class RunFolder:
     def place(self) -> tuple[int, int]:
         """Stage and epoch of the last whole record of the metrics; epoch 0: there is none."""
         try:
-            with (self.path / METRICS).open("rb") as file:
+            with open_regular(self.path / METRICS) as file:
                 file.seek(max(0, file.seek(0, 2) - 65536))  # the kernels of a large net are a long record
                 lines = file.read().splitlines(keepends=True)
             whole = [line for line in lines if line.startswith(b"{") and line.endswith(b"}\n")]
@@ -153,7 +154,8 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if it is there."""
         try:
-            found: dict[str, Any] = json.loads((self.path / SUMMARY).read_text())
+            with open_regular(self.path / SUMMARY) as file:
+                found: dict[str, Any] = json.loads(file.read())
         except (OSError, ValueError):
             return None
         return found
