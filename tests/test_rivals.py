@@ -2,6 +2,7 @@
 
 import copy
 import re
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 import onebit
 import oracle
 import rival_formulas as formulas
-from onebit.methods import METHODS, activation_bits_of, layer_of, method_options
+from onebit.methods import METHODS, activation_bits_of, authors_of, layer_of, method_options
 
 RIVALS = [method for method in METHODS if method not in {"pcnn", "float"}]
 ABOVE_1 = np.nextafter(1, 2)
@@ -608,3 +609,24 @@ def test_bad_options_are_named(method, options, words):
         layer_of(method)(4, 6, 3, **options)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_how_the_authors_train_latent_kernels():
+    """Clipped by the authors is clipped by us; who clips without decay is named here, so that a change is seen."""
+    clipped = {method for method in METHODS if authors_of(method).clips_latents}
+    assert clipped == set(formulas.STEPS)
+    decayed_not = {method for method in METHODS if not authors_of(method).decays_latents}
+    assert decayed_not == {"binaryconnect", "bnn", "dorefa", "bireal"}
+    with pytest.raises(FrozenInstanceError):
+        authors_of("bnn").clips_latents = False
+
+
+def test_by_what_the_authors_multiply_the_rate_of_latent_kernels():
+    rates = {method: layer_of(method)(16, 32, 3).authors_rate() for method in METHODS if layer_of(method)}
+    glorot, centred = ((16 + 32) * 9 / 1.5) ** 0.5, 16 * 9 * (1 - 1 / 16)
+    expected = {"binaryconnect": glorot, "bnn": glorot, "bwn": centred, "xnor": centred}
+    assert rates == pytest.approx({method: expected.get(method, 1.0) for method in rates})
+    grouped = layer_of("bwn")(16, 32, (3, 5), groups=4)
+    assert grouped.authors_rate() == pytest.approx(4 * 15 * (1 - 1 / 4))
+    assert layer_of("bnn")(16, 32, (3, 5), groups=4).authors_rate() == pytest.approx((12 * 15 / 1.5) ** 0.5)
+    assert layer_of("bwn")(1, 2, 3).authors_rate() == 9  # a single plane is not centred

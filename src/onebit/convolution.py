@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +47,21 @@ class Bases(NamedTuple):
     scales: Tensor  # (N,)
 
 
+@dataclass(frozen=True)
+class AuthorsTraining:
+    """How a method's authors train the latent kernels, which the optimizer moves and whose signs are the bits.
+
+    From their programs, and from the paper where there is none. What is not known is as for every other weight.
+    """
+
+    clips_latents: bool = False  # to [-1, 1] after each step
+    decays_latents: bool = True  # whether there is weight decay on them
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float | None = None  # the first learning rate; None: not known
+    # By what the rate of the latent kernels is multiplied: see `authors_rate`.
+    latent_rate: Literal["as others", "glorot", "n(1-1/in)"] = "as others"
+
+
 class QuantizedConv2d(nn.Module):
     """`nn.Conv2d` with a weight that is computed: subclasses say how in `quantized_weight`.
 
@@ -59,6 +75,7 @@ class QuantizedConv2d(nn.Module):
     OF_INPUT: ClassVar[tuple[str, ...]] = ()  # parameters that a layer with float activations has not
     num_projections: int = 1  # kernels made of each learned one, if a subclass has the option
     CARRIES_OVER: ClassVar[bool] = True  # whether a float conv's weight can become this layer's
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining()
 
     bias: nn.Parameter | None
 
@@ -175,6 +192,23 @@ class QuantizedConv2d(nn.Module):
 
     def constrain(self) -> None:
         """Put the weights back where the method wants them; called after each step of the optimizer."""
+
+    def authors_rate(self) -> float:
+        """By what the method's authors multiply the learning rate of this layer's latent kernels.
+
+        'glorot'       1 / Glorot's coefficient: sqrt((in + out) * k * k / 1.5), in and out of a group. The authors
+                       of BinaryConnect use it with Adam; with SGD its square, for weights that begin evenly over
+                       [-1, 1]. Kernels that begin as a float conv's are smaller by that coefficient already.
+        'n(1-1/in)'    with n = in * k * k: the factor on the gradient in the program of XNOR-Net
+        """
+        taps = self.kernel_size[0] * self.kernel_size[1]
+        ins, outs = self.in_channels // self.groups, self.out_channels // self.groups
+        match self.AUTHORS.latent_rate:
+            case "glorot":
+                return float(((ins + outs) * taps / 1.5) ** 0.5)
+            case "n(1-1/in)":
+                return float(max(ins - 1, 1) * taps)  # one input channel is not centred: nothing is taken away
+        return 1.0
 
     def own_loss(self) -> OwnLoss | None:
         """A loss whose gradients join those of the task at the optimizer's step."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from onebit import projection as pj
-from onebit.convolution import Kernels, QuantizedConv2d, Size, Stored, check_multiplicity, reset_like_conv
+from onebit.convolution import (
+    AuthorsTraining,
+    Kernels,
+    QuantizedConv2d,
+    Size,
+    Stored,
+    check_multiplicity,
+    reset_like_conv,
+)
 from onebit.delta import Delta
 
 
@@ -59,6 +67,7 @@ class ProjectionConv2d(QuantizedConv2d):
     """
 
     KERNEL, MATRIX = "C", "W"
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(lr=0.1)
 
     def __init__(
         self,

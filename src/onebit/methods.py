@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from onebit import rivals
-from onebit.convolution import QuantizedConv2d
+from onebit.convolution import AuthorsTraining, QuantizedConv2d
 from onebit.layers import ProjectionConv2d
 
 # Each makes the layer that stands for a conv, with its parameters still to be carried over; float leaves the conv.
@@ -34,6 +34,12 @@ def layer_of(method: str) -> type[QuantizedConv2d] | None:
         hint = f"did you mean {near!r}? " if near else ""
         raise ValueError(f"method={method!r}: {hint}use one of {', '.join(map(repr, METHODS))}")
     return METHODS[method]
+
+
+def authors_of(method: str) -> AuthorsTraining:
+    """How a method's authors train its latent kernels; of 'float', how every weight of a WRN is trained."""
+    layer_class = layer_of(method)
+    return AuthorsTraining(lr=0.1) if layer_class is None else layer_class.AUTHORS
 
 
 def nearest_method(name: str) -> str | None:

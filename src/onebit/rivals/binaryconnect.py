@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onebit.convolution import LatentConv2d
+from onebit.convolution import AuthorsTraining, LatentConv2d
 from onebit.estimators import through
 from onebit.projection import sgn
 
@@ -27,6 +27,9 @@ class BinaryConnectConv2d(LatentConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(
+        clips_latents=True, decays_latents=False, optimizer="adam", lr=3e-3, latent_rate="glorot"
+    )
 
     def quantized_weight(self) -> Tensor:
         """sgn(W), with the gradient passed straight through."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from onebit.convolution import LatentConv2d, Stored
+from onebit.convolution import AuthorsTraining, LatentConv2d, Stored
 from onebit.estimators import Sign, through
 from onebit.projection import magnitude, sgn
 
@@ -27,6 +27,7 @@ class BiRealConv2d(LatentConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(decays_latents=False, optimizer="adam", lr=1e-3)
 
     def quantized_weight(self) -> Tensor:
         """Alpha * sgn(W), with the magnitude-aware gradient."""

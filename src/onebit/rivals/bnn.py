@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from onebit.convolution import AuthorsTraining
 from onebit.rivals.binaryconnect import BinaryConnectConv2d
 
 
@@ -21,3 +22,6 @@ class BnnConv2d(BinaryConnectConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(
+        clips_latents=True, decays_latents=False, optimizer="adam", lr=1e-3, latent_rate="glorot"
+    )

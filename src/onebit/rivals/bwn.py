@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onebit.convolution import LatentConv2d, Stored
+from onebit.convolution import AuthorsTraining, LatentConv2d, Stored
 from onebit.estimators import through
 from onebit.projection import magnitude, sgn
 
@@ -29,6 +29,8 @@ class BwnConv2d(LatentConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+    # Their program decays all weights in the first 29 of 55 epochs.
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(clips_latents=True, lr=1e-2, latent_rate="n(1-1/in)")
 
     def quantized_weight(self) -> Tensor:
         """Alpha * sgn(W), with the paper's gradient."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from onebit.convolution import LatentConv2d, Stored
+from onebit.convolution import AuthorsTraining, LatentConv2d, Stored
 from onebit.estimators import through, where_within
 from onebit.projection import magnitude, sgn
 
@@ -26,6 +26,8 @@ class DoReFaConv2d(LatentConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (4, 2, 3, 5, 6, 7, 8, 32)
+    # Their program decays the linear layers alone.
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(decays_latents=False, optimizer="adam", lr=1e-4)
 
     def quantized_weight(self) -> Tensor:
         """sgn(W) * mean |W|, with the gradient passed straight through."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.convolution import Kernels, QuantizedConv2d, Stored, like_conv
+from onebit.convolution import AuthorsTraining, Kernels, QuantizedConv2d, Stored, like_conv
 
 
 class LocalBinaryConv2d(QuantizedConv2d):
@@ -29,6 +29,7 @@ class LocalBinaryConv2d(QuantizedConv2d):
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
     KERNEL = None
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(lr=1e-4)  # there are no latent kernels
     CARRIES_OVER: ClassVar[bool] = False
     fixed: Tensor
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from onebit.convolution import LatentConv2d
+from onebit.convolution import AuthorsTraining, LatentConv2d
 from onebit.estimators import through
 from onebit.projection import sgn
 
@@ -27,6 +27,7 @@ class McDonnellConv2d(LatentConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(lr=0.1)
 
     def quantized_weight(self) -> Tensor:
         """sqrt(2 / n) * sgn(W), with the gradient passed straight through."""

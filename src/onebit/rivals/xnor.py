@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from onebit.convolution import like_conv
+from onebit.convolution import AuthorsTraining, like_conv
 from onebit.rivals.bwn import BwnConv2d
 
 
@@ -29,6 +29,9 @@ class XnorConv2d(BwnConv2d):
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (1, 32)
+    AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(
+        clips_latents=True, optimizer="adam", lr=1e-3, latent_rate="n(1-1/in)"
+    )
 
     @like_conv
     def __init__(self, *conv: Any, scale_map: bool = False, **more: Any) -> None:
