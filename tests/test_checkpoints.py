@@ -10,7 +10,8 @@ import pytest
 from onebit.errors import UserError, WorkError
 from onebit.training import checkpoints
 from onebit.training.checkpoints import recover, switch
-from training_runs import command, records, small_flags, small_run
+from onebit.training.runfolder import RunFolder
+from training_runs import call, command, records, small_flags, small_run
 
 
 def contents(folder):
@@ -124,6 +125,48 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(WorkError, match="no space left on the disk; what was saved before is whole"):
         switch(tmp_path, NEW)
     assert contents(tmp_path) == OLD
+
+
+def test_a_failed_first_write_does_not_speak_of_what_was_saved_before(tmp_path, monkeypatch):
+    def refused(path, content):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(checkpoints, "_write", refused)
+    (tmp_path / "other").write_bytes(b"somebody's")
+    with pytest.raises(WorkError, match=r"can't be written \(Permission denied\); nothing of it was saved$"):
+        switch(tmp_path, NEW)
+    assert contents(tmp_path) == {"other": b"somebody's"}
+
+
+def test_a_command_that_fails_names_a_checkpoint_only_if_there_is_one(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    words = ["train", *small_flags(epochs=1), "--out", str(run), "--quiet"]
+    write = checkpoints._write
+
+    def full(path, content):
+        if "last" in path.name:
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoints, "_write", full)
+    code, _, err = call(capsys, *words)
+    assert code == 1
+    assert err.endswith("nothing of it was saved. There is no checkpoint yet: the same command begins anew\n")
+    monkeypatch.undo()
+    assert call(capsys, *words)[0] == 0  # as it was told to
+    monkeypatch.setattr(checkpoints, "_write", full)
+    with pytest.raises(WorkError, match="what was saved before is whole"):
+        switch(run, {"last.safetensors": b""})
+
+
+def test_metrics_that_cannot_be_written(tmp_path):
+    folder = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(WorkError, match="Is a directory; nothing was saved yet"):
+        folder.log({"step": 1})
+    (tmp_path / "last.state.safetensors").write_bytes(b"")
+    with pytest.raises(WorkError, match="Is a directory; the last checkpoint is whole"):
+        folder.log({"step": 1})
 
 
 def test_a_list_of_names_can_not_lead_elsewhere(tmp_path):

@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from onebit import console
+from onebit.console import counted
 from terminals import Terminal, piped
+from training_runs import call, small_flags
 
 BAR = """
 import sys, time
@@ -65,6 +67,25 @@ def test_the_display_of_a_run_of_any_width(columns):
     assert any("loss 2.303" in line for line in seen) == (columns >= 60)
     assert any("━" in line for line in seen) == (columns >= 80)
     assert "wrn22 [bold]: 200 epochs of 390 updates" in " ".join(seen) or columns < 40, seen
+
+
+def test_one_of_a_kind_is_not_many():
+    assert [counted(count, "test image") for count in (0, 1, 2)] == [
+        "0 test images",
+        "1 test image",
+        "2 test images",
+    ]
+
+
+def test_a_run_of_one_epoch_says_so(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    code, said, remarks = call(capsys, "train", *small_flags(epochs=1, batch_size=160), "--out", out)
+    assert code == 0
+    assert re.search(r": 1 epoch of 1 update$", remarks, re.MULTILINE)
+    assert "after 1 epoch (" in said
+    code, said, remarks = call(capsys, "train", *small_flags(epochs=2, batch_size=80), "--out", f"{out}2")
+    assert re.search(r": 2 epochs of 2 updates$", remarks, re.MULTILINE)
+    assert "after 2 epochs (" in said
 
 
 def test_a_quiet_bar():

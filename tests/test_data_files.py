@@ -324,6 +324,19 @@ def broken_images(root):
     return [str(folder / f"train_{n}.JPEG") for n in range(3)]
 
 
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_no_more_workers_than_cores(tmp_path, monkeypatch, recwarn, allowed):
+    """PyTorch would warn, twice, and they would only wait for each other."""
+    image_folder(tmp_path)
+    monkeypatch.setattr("onebit.data.catalog.cores", lambda: allowed)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(allowed)), raising=False)
+    data = load_data("imagefolder", str(tmp_path), image_size=16, workers=8)
+    assert data.train.decoder._loader.num_workers == allowed
+    assert len(next(iter(data.test.batches([np.arange(1)]))).labels) == 1
+    assert not [str(warning.message) for warning in recwarn if "worker" in str(warning.message)]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_broken_image_is_named_or_skipped(tmp_path, workers):
     image_folder(tmp_path)

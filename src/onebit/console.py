@@ -61,6 +61,11 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
+def counted(count: int, what: str) -> str:
+    """'1 epoch', '2 epochs'. Give the singular of a regular noun; a phrase ends with it ('test image')."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def complain(who: str, line: str) -> None:
     """What went wrong: always said."""
     print(f"{painted(f'{who}:', 'red', sys.stderr)} {line}", file=sys.stderr, flush=True)  # noqa: T201

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from onebit.console import complain, print_table
+from onebit.console import complain, counted, print_table
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _facts(
 
     with_result = {point.method for point in points if point.finished}
     return {
-        "title": f"{base.model} on {base.data}, {base.epochs} epoch{'s' if base.epochs > 1 else ''}",
+        "title": f"{base.model} on {base.data}, {counted(base.epochs, 'epoch')}",
         "net": base.model,
         "data": base.data,
         "epochs": base.epochs,

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.projections < 1 or 16 % arguments.projections:
         raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
 
-    from onebit.console import complain, say
+    from onebit.console import complain, counted, say
     from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
     check_folder(out, chosen, configs)
-    epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
+    epochs = f"{counted(len(chosen), 'net')}, {counted(configs[0].epochs, 'epoch')} each"
     say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")
     try:
         train_all(out, chosen, configs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.commands import add_threads, threads_of
-from onebit.console import Progress
+from onebit.console import Progress, counted
 from onebit.errors import UserError
 from onebit.paths import user_path
 from onebit.zoo import card_of, model_path
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         scores = f"top-1 {found.top1:.2f} %, top-5 {found.top5:.2f} %"
         skipped = f", {len(data.skipped)} left out" if data.skipped else ""
-        print(f"{subject.described} on {name}: {scores} of {found.images} test images{skipped}")  # noqa: T201
+        print(f"{subject.described} on {name}: {scores} of {counted(found.images, 'test image')}{skipped}")  # noqa: T201
     return 0
 
 

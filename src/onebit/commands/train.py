@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from onebit.console import complain
+from onebit.console import complain, counted
 from onebit.errors import UserError, WorkError
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
@@ -103,10 +103,19 @@ def run(arguments: argparse.Namespace) -> int:
             complain("onebit train", f"stopped and saved; go on with: onebit train --resume {out}")
         return 128 + stop.signal_number
     except WorkError as error:
-        raise WorkError(f"{error}. Go on with: onebit train --resume {out}") from error
+        raise WorkError(f"{error}. {_what_next(out)}") from error
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
     return 0
+
+
+def _what_next(out: Path) -> str:
+    """What to do after a failure that is not the user's."""
+    from onebit.training.runfolder import RunFolder
+
+    if RunFolder(out).has_checkpoint():
+        return f"Go on with: onebit train --resume {out}"
+    return "There is no checkpoint yet: the same command begins anew"
 
 
 def _what(arguments: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, Path, bool]:
@@ -138,14 +147,14 @@ def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _sentence(summary: dict[str, Any], out: Path) -> str:
     scores = f"top-1 {summary['test_top1']:.2f} %, top-5 {summary['test_top5']:.2f} %"
-    cost = f"{summary['epochs']} epochs ({summary['training_seconds']:.0f} s of training)"
-    where = f"{summary['test_images']} test images"
+    cost = f"{counted(summary['epochs'], 'epoch')} ({summary['training_seconds']:.0f} s of training)"
+    where = counted(summary["test_images"], "test image")
     lines = [f"{summary['net']} on {summary['data']}: {scores} of {where} after {cost}"]
     if summary["best_held_out_top1"] is not None:
         held = f"{summary['best_held_out_top1']:.2f} % of the held-out images"
         lines.append(f"best epoch {summary['best_epoch']}: {held} (best.safetensors)")
     if summary["skipped_images"]:
-        lines.append(f"{summary['skipped_images']} images could not be read and were left out")
+        lines.append(f"left out, since they can't be read: {counted(summary['skipped_images'], 'image')}")
     return "\n".join([*lines, f"all of it is in {out}"])
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from onebit.comparison.running import Job, failure_of, how_far, summary_of
-from onebit.console import progress_bars, say, start
+from onebit.console import counted, progress_bars, say, start
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -35,7 +35,8 @@ class Display:
             self._task = self._progress.add_task("runs", total=len(self._runs), completed=self._done, note="")
             start(self._progress)
         before = f", {self._done} of them done before" if self._done else ""
-        runs = "1 run" if len(self._runs) == 1 else f"{len(self._runs)} runs, {self._jobs} at a time"
+        at_once = f", {self._jobs} at a time" if len(self._runs) > 1 else ""
+        runs = counted(len(self._runs), "run") + at_once
         self.say(f"{runs}{before}; all of it goes into {self._folder}")
         return self
 

@@ -14,6 +14,7 @@ from onebit.data.digits import load_digit_pixels
 from onebit.data.folder import LAYOUT, list_folder
 from onebit.data.splits import ArraySplit, DataSet, FolderSplit
 from onebit.errors import UserError
+from onebit.machine import cores
 from onebit.paths import user_path
 
 DataName = Literal["digits", "cifar10", "cifar100", "imagefolder", "imagenet"]
@@ -46,7 +47,7 @@ def load_data(
     if not root.is_dir():
         raise UserError(f"--data-dir {root}: no such folder; expected are {LAYOUT}")
     train, test, names = list_folder(root)
-    decoder, skipped = Decoder(min(workers, os.cpu_count() or 1)), set[str]()  # more would only wait for a core
+    decoder, skipped = Decoder(min(workers, cores())), set[str]()  # more would only wait for a core
     return DataSet(
         FolderSplit(train, image_size, decoder, on_bad_image, skipped),
         FolderSplit(test, image_size, decoder, on_bad_image, skipped),

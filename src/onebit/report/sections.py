@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from onebit.console import counted
 from onebit.graph import Array
 from onebit.pictures import kernel_grid
 from onebit.report.charts import Series, bar_chart, figure, heat_map, line_chart
@@ -186,7 +187,7 @@ def _over_epochs(run: Gathered) -> str:
             continue
         rows = np.array([layer["counts"] for layer in layers], float)
         drawn = picture(
-            shares(rows / np.maximum(rows.max(axis=1, keepdims=True), 1)), f"{name}: {len(rows)} epochs"
+            shares(rows / np.maximum(rows.max(axis=1, keepdims=True), 1)), f"{name}: {counted(len(rows), 'epoch')}"
         )
         drawn = drawn.replace("width:100%", f"width:100%;height:{max(60, min(160, 6 * len(rows)))}px")
         lines = "".join(f'<i style="left:{50 + 50 * mark / REACH:.2f}%"></i>' for mark in (-1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onebit.console import counted
 from onebit.reproduction.outcomes import Outcome
 from onebit.reproduction.plans import Target
 from onebit.reproduction.sheets import Sheet
@@ -51,8 +52,7 @@ def _ours(outcome: Outcome) -> str:
     if not outcome.chosen:
         return outcome.state
     spread = "" if outcome.spread is None else f" ± {outcome.spread:.2f}"
-    count = len(outcome.missing)
-    more = f" ({count} {'run' if count == 1 else 'runs'} unfinished)" if count else ""
+    more = f" ({counted(len(outcome.missing), 'run')} unfinished)" if outcome.missing else ""
     return f"{outcome.top1:.2f}{spread}{more}"
 
 

@@ -24,6 +24,7 @@ COMMIT = ".commit"
 
 def switch(folder: Path, files: Mapping[str, bytes]) -> None:
     """Replace (or make) these files of the folder, together."""
+    had_some = any((folder / name).exists() for name in files)
     try:
         for name, content in files.items():
             _write(folder / f".{name}.next", content)
@@ -33,9 +34,10 @@ def switch(folder: Path, files: Mapping[str, bytes]) -> None:
         _sync_names(folder)
     except OSError as error:
         _drop(folder)
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise WorkError(f"{folder}: no space left on the disk; what was saved before is whole") from error
-        raise WorkError(f"{folder}: can't be written ({error.strerror}); what was saved before is whole") from error
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+        why = "no space left on the disk" if is_full else f"can't be written ({error.strerror})"
+        kept = "what was saved before is whole" if had_some else "nothing of it was saved"
+        raise WorkError(f"{folder}: {why}; {kept}") from error
     recover(folder)
 
 

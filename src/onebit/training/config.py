@@ -71,11 +71,15 @@ class Net(BaseModel):
     shortcuts: Literal["block", "conv"] | None = Field(
         None, description="of WRN: round every block, or round every conv as in a Bi-Real net (block; bireal: conv)"
     )
-    lam: NotNegative | None = Field(None, description="pcnn: weight of the projection loss (1e-4)")
+    lam: NotNegative | None = Field(
+        None, description="pcnn: weight of the projection loss (1e-4). Leave it: much more does harm"
+    )
     forward_w: Literal["elementwise", "mean"] | None = Field(
         None, description="pcnn: what the forward pass takes of W"
     )
-    w_init: Literal["ones", "signs", "normal"] | None = Field(None, description="pcnn: how W begins")
+    w_init: Literal["ones", "signs", "normal"] | None = Field(
+        None, description="pcnn: how W begins (ones; for J > 1 random signs). Leave it: for studies of W"
+    )
     scale: Literal["layer", "kernel"] | None = Field(
         None, description="pcnn: over what the scale of a kernel is taken"
     )
@@ -108,7 +112,9 @@ class Data(BaseModel):
     )
     limit_images: Natural = Field(0, description="train and test on this many images only; 0: all")
     on_bad_image: Literal["error", "skip"] = Field("error", description="what to do with a file that is no image")
-    workers: Natural = Field(2, description="processes that decode images (imagefolder, imagenet)")
+    workers: Natural = Field(
+        2, description="processes that decode images (imagefolder, imagenet); at most one a core"
+    )
 
 
 class Schedule(BaseModel):

@@ -105,7 +105,8 @@ class RunFolder:
             with (self.path / METRICS).open("a") as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
-            raise WorkError(f"{self.path / METRICS}: {error.strerror}; the last checkpoint is whole") from error
+            kept = "the last checkpoint is whole" if self.has_checkpoint() else "nothing was saved yet"
+            raise WorkError(f"{self.path / METRICS}: {error.strerror}; {kept}") from error
 
     def forget_after(self, step: int, finished: bool) -> None:
         """Drop records of what the checkpoint does not know: it will be done again."""

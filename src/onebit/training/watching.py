@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from onebit.console import LINE_SECONDS, progress_bars, say, start
+from onebit.console import LINE_SECONDS, counted, progress_bars, say, start
 from onebit.errors import UserError
 
 
@@ -69,6 +69,10 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
     return "  ".join(parts)
 
 
+def _plan_of(name: str, epochs: int, steps: int) -> str:
+    return f"{name}: {counted(epochs, 'epoch')} of {counted(steps, 'update')}"
+
+
 class PlainLines:
     """A line for each epoch, and one now and then in between."""
 
@@ -79,7 +83,7 @@ class PlainLines:
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:
         """See `Watcher`."""
         self._epochs, self._steps = epochs, steps
-        say(f"{name}: {epochs} epochs of {steps} updates" + (f", from epoch {epoch + 1}" if epoch else ""))
+        say(_plan_of(name, epochs, steps) + (f", from epoch {epoch + 1}" if epoch else ""))
 
     def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:
         """See `Watcher`."""
@@ -111,7 +115,7 @@ class LiveDisplay:
     def stage(self, name: str, epoch: int, epochs: int, steps: int) -> None:
         """See `Watcher`."""
         self._epochs, self._steps = epochs, steps
-        self._say(f"{name}: {epochs} epochs of {steps} updates")
+        self._say(_plan_of(name, epochs, steps))
         self._progress.reset(self._run, total=epochs * steps, completed=epoch * steps, note="updates")
 
     def step(self, epoch: int, step: int, loss: float, images_per_s: float) -> None:
