@@ -43,9 +43,10 @@ def expected_gradients(net, batch, eta=ETA, clip=None):
     total = 0.0
     for layer, delta in zip(projections(twin), deltas, strict=True):
         C, W, how = layer.C.detach().numpy(), layer.W.detach().numpy(), layer.projection
+        own = eta if layer.eta is None else layer.eta
         shaped = delta.reshape(C.shape[0], W.shape[0], *C.shape[1:])
         loss, grad_C, grad_W = oracle.projection_gradients(
-            shaped, C, W, layer.lam, eta, how.levels, how.scale, how.forward_w
+            shaped, C, W, layer.lam, own, how.levels, how.scale, how.forward_w
         )
         total += loss
         layer.C.grad += torch.from_numpy(grad_C)

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -30,12 +31,13 @@ def test_by_hand(net, batch):
     st.sampled_from(["layer", "kernel"]),
     st.sampled_from(["elementwise", "mean"]),
     st.sampled_from([None, "normal"]),
+    st.sampled_from([None, 0.0, 2.0]),
     st.integers(0, 2**31),
 )
-def test_by_hand_with_every_option(activation_bits, J, levels, scale, forward_w, w_init, seed):
+def test_by_hand_with_every_option(activation_bits, J, levels, scale, forward_w, w_init, eta, seed):
     torch.manual_seed(seed)
     net = small_net(
-        activation_bits, num_projections=J, levels=levels, scale=scale, forward_w=forward_w, w_init=w_init
+        activation_bits, num_projections=J, levels=levels, scale=scale, forward_w=forward_w, w_init=w_init, eta=eta
     )
     batch = torch.randn(2, 2, 7, 7, dtype=torch.float64), torch.randint(0, 3, (2,))
     net(batch[0])
@@ -43,6 +45,25 @@ def test_by_hand_with_every_option(activation_bits, J, levels, scale, forward_w,
     loss_of(net, batch).backward()
     assert float(onebit.add_projection_gradients(net, ETA)) == pytest.approx(total, rel=1e-9)
     assert_gradients(net, expected, rtol=1e-7)
+
+
+def test_without_eta_delta(batch):
+    """eta = 0: L_P and its gradients are those of no delta, whatever the learning rate; the task's stay."""
+    net = small_net(eta=0.0)
+    net(batch[0])
+    copied = copy.deepcopy(net)
+    loss_of(copied, batch).backward()
+    loss_of(net, batch).backward()
+    loss_p = onebit.add_projection_gradients(net, ETA)
+    total = 0.0
+    for layer, twin in zip(projections(net), projections(copied), strict=True):
+        C, W = layer.C.detach().numpy(), layer.W.detach().numpy()
+        nothing = np.zeros((C.shape[0], W.shape[0], *C.shape[1:]))
+        loss, grad_C, grad_W = oracle.projection_gradients(nothing, C, W, LAM, 7.0)
+        total += loss
+        np.testing.assert_allclose(layer.C.grad - twin.C.grad, grad_C, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(layer.W.grad - twin.W.grad, grad_W, rtol=1e-9, atol=1e-12)
+    assert float(loss_p) == pytest.approx(total, rel=1e-12)
 
 
 def test_at_the_step(net, batch):

@@ -221,7 +221,7 @@ def test_a_binarized_net_copies_saves_and_reports(tmp_path):
         ({"skip": "layer1.0.conv1"}, ["skip=", "list"]),
         ({"method": "float", "activation_bits": 8}, ["activation_bits=8"]),
         ({"num_projection": 2}, ["num_projection=2", "did you mean num_projections?"]),
-        ({"pretrained": True}, ["pretrained=True", "lam, forward_w"]),
+        ({"pretrained": True}, ["pretrained=True", "lam, eta, forward_w"]),
         ({"num_projections": 2.0}, ["num_projections=2.0", "whole number"]),
         ({"method": "float", "num_projections": -3}, ["num_projections=-3"]),
         ({"method": "float", "lam": -1}, ["lam=-1"]),

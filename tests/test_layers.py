@@ -337,6 +337,7 @@ def test_layer_works_in_functional_call_without_delta():
         ({"num_projections": "2"}, ["num_projections='2'", "whole number"]),
         ({"activation_bits": 8}, ["activation_bits=8", "1 or 32"]),
         ({"lam": -1e-4}, ["lam=-0.0001", ">= 0"]),
+        ({"eta": -0.1}, ["eta=-0.1", ">= 0"]),
         ({"levels": (1.0,)}, ["levels", "2 elements"]),
         ({"levels": [1.0, 0.0]}, ["levels", "sorted"]),
         ({"scale": "net"}, ["scale='net'", "'layer'"]),

@@ -55,6 +55,7 @@ def distilled(logits, labels, taught, weight, T):
         {"opt": "adamw", "lr": 0.01, "weight_decay": 0.1},
         {"weight_decay": 0.1, "decay_norm_and_bias": False},
         {"momentum": 0.0},
+        {"nesterov": False},
         {"model_ema_decay": 0.8},
     ],
     ids=str,
@@ -73,7 +74,8 @@ def test_an_update_is_what_it_says(keys):
     if config.opt == "adamw":
         optimizer = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
     else:
-        optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0,
+        nesterov = config.momentum > 0 and keys != {"nesterov": False}
+        optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=nesterov,
                                     weight_decay=config.weight_decay)  # fmt: skip
     for step, (images, labels) in enumerate(batches(4)):
         outcome = learner.update(images, labels, 0.5, 0, step)

@@ -177,6 +177,8 @@ def test_initial_w():
         (lambda: pj.check_projection(pj.Projection(2, "layer", "w")), ["forward_w='w'", "'mean'"]),
         (lambda: pj.check_lam(-1.0), ["lam=-1.0", ">= 0"]),
         (lambda: pj.check_lam(math.nan), ["lam=nan"]),
+        (lambda: pj.check_eta(-1.0), ["eta=-1.0", ">= 0", "None"]),
+        (lambda: pj.check_eta(math.inf), ["eta=inf"]),
         (lambda: pj.initial_w(1, (3, 3), "zeros", "elementwise"), ["w_init='zeros'", "'ones'"]),
     ],
 )

@@ -121,7 +121,7 @@ def again(line):
 COUNTS, SIZES = st.integers(1, 4096), st.floats(1e-12, 1e6)
 ABSENT = st.none()
 METHODS = [
-    {"method": st.just("pcnn"), "projections": COUNTS, "lam": SIZES,
+    {"method": st.just("pcnn"), "projections": COUNTS, "lam": SIZES, "eta": st.just(0.0) | SIZES,
      "forward_w": st.sampled_from(["elementwise", "mean"]), "w_init": st.sampled_from(["ones", "signs", "normal"]),
      "scale": st.sampled_from(["layer", "kernel"])},
     {"levels": st.integers(2, 65536) | st.sets(st.floats(-9, 9), min_size=2, max_size=4).map(sorted)},
@@ -141,6 +141,7 @@ OTHERS = {
     "hold_out": st.just("auto") | st.integers(0, 9999), "limit_images": COUNTS, "workers": COUNTS,
     "on_bad_image": st.sampled_from(["error", "skip"]), "epochs": COUNTS, "batch_size": COUNTS,
     "opt": st.sampled_from(["sgd", "adamw"]), "lr": SIZES, "lr_w": ABSENT | SIZES, "momentum": SHARES,
+    "nesterov": SWITCHES,
     "weight_decay": SIZES, "decay_kernels": SWITCHES, "decay_norm_and_bias": SWITCHES,
     "sched": st.sampled_from(["step", "cosine", "restarts"]), "milestones": st.sets(COUNTS, max_size=4).map(sorted),
     "decay_rate": SIZES, "restart_epochs": COUNTS, "restart_factor": COUNTS, "warmup_epochs": SIZES,

@@ -503,7 +503,7 @@ def test_lambda_from_records(tmp_path, capsys):
         fake_record(tmp_path, run, 50.0 + number)
     reproduce(capsys, "table-lambda", "figure-lambda", "--no-train", "-o", str(tmp_path))
     table = json.loads((tmp_path / "table-lambda.json").read_text())
-    assert (table["paper"], len(table["entries"])) == ("Table 2", 11)
+    assert (table["paper"], len(table["entries"])) == ("Table 2", 12)
     assert [e["paper_top1"] for e in table["entries"][:4]] == [91.92, 92.79, 92.24, 91.52]
     records = {run.name: known_record(tmp_path, run) for run in target.experiments}
     for entry in table["entries"]:

@@ -91,7 +91,7 @@ def binarize(
     relu_before_sign   what to do about a ReLU whose output feeds a 1-bit input, which would be +1 everywhere:
                        'remove' takes it out where all that it feeds (through sums and shortcuts, too) ends in
                        1-bit inputs, and refuses otherwise; 'prelu' makes it a PReLU; 'keep' looks at nothing
-    options            of the new layers. pcnn: lam, forward_w, w_init, scale, levels; xnor: scale_map; abc:
+    options            of the new layers. pcnn: lam, eta, forward_w, w_init, scale, levels; xnor: scale_map; abc:
                        weight_bases, activation_bases; lbcnn: sparsity, num_intermediate; mcn: theta
     """
     _check_choices(model, relu_before_sign)

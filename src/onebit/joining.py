@@ -41,7 +41,8 @@ def join(due: list[Due], *, delta_scale: float, grad_scale: float, may_overflow:
     of_layers = []
     for (_, layer, eta, _), delta in zip(due, deltas, strict=True):
         stacked = pj.separate(delta, layer.num_projections)
-        of_layers.append(pj.projection_gradients(stacked, layer.C, layer.W, layer.lam, eta, layer.projection))
+        own = eta if layer.eta is None else layer.eta
+        of_layers.append(pj.projection_gradients(stacked, layer.C, layer.W, layer.lam, own, layer.projection))
     device = due[0].layer.C.device if due else None
     total = sum((loss.to(device) for loss, _ in of_layers), torch.zeros((), device=device))
     if not may_overflow and not total.isfinite():

@@ -57,6 +57,7 @@ class ProjectionConv2d(QuantizedConv2d):
         num_projections   1; J must divide out_channels / groups
         activation_bits   32 | 1
         lam               1e-4, the weight of L_P
+        eta               None | a number: eta of L_P; None: the current learning rate of C, as in the paper
         forward_w         'elementwise' | 'mean': what of W the forward pass uses
         w_init            None | 'ones' | 'signs' | 'normal'; None: 'ones' for J = 1, else random signs
         scale             'layer' | 'kernel': over what a = mean |C| is taken
@@ -86,6 +87,7 @@ class ProjectionConv2d(QuantizedConv2d):
         num_projections: int = 1,
         activation_bits: int | None = None,
         lam: float = 1e-4,
+        eta: float | None = None,
         forward_w: pj.ForwardW = "elementwise",
         w_init: str | None = None,
         scale: pj.Scale = "layer",
@@ -107,10 +109,11 @@ class ProjectionConv2d(QuantizedConv2d):
         )
         check_multiplicity("num_projections", num_projections, out_channels, groups)
         pj.check_lam(lam)
+        pj.check_eta(eta)
         levels = tuple(levels) if isinstance(levels, list) else levels
         self.projection = pj.Projection(levels, scale, forward_w)
         pj.check_projection(self.projection)
-        self.num_projections, self.lam, self.w_init = num_projections, lam, w_init
+        self.num_projections, self.lam, self.eta, self.w_init = num_projections, lam, eta, w_init
 
         shape = (out_channels // num_projections, in_channels // groups, *self.kernel_size)
         self.C = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -214,6 +217,7 @@ class ProjectionConv2d(QuantizedConv2d):
         return super()._options() | {
             "num_projections": (self.num_projections, 1),
             "lam": (self.lam, 1e-4),
+            "eta": (self.eta, None),
             "forward_w": (self.projection.forward_w, "elementwise"),
             "scale": (self.projection.scale, "layer"),
             "levels": (self.projection.levels, 2),

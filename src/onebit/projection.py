@@ -242,3 +242,9 @@ def check_lam(lam: float) -> None:
     """L_P is a penalty: a negative weight would push the kernels away from Omega without bound."""
     if not (math.isfinite(lam) and lam >= 0):
         raise ValueError(f"lam={lam!r}: use a finite number >= 0 (the paper: 1e-4; 0 turns L_P off)")
+
+
+def check_eta(eta: float | None) -> None:
+    """The paper's eta is the current learning rate of C (None); 0 leaves eta*delta out of L_P."""
+    if eta is not None and not (math.isfinite(eta) and eta >= 0):
+        raise ValueError(f"eta={eta!r}: use None (the learning rate of C, as in the paper) or a finite number >= 0")

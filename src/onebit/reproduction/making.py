@@ -46,7 +46,7 @@ TITLES = {
     "figure-losscurve": "Fig. 4: loss with and without the projection loss",
     "figure-diversity": "Fig. 5: kernels and feature maps of J = 4",
     "table-methods": "not in the paper: every method on equal terms",
-    "table-projections": "not in the paper: J, kernels and tensors of one width, what enters of W",
+    "table-projections": "not in the paper: J, kernels and tensors of one width, what enters of W, how W begins",
     "table-best": "not in the paper: the nets of the zoo, W1A32 and W1A1 beside float",
     "table-w1a8": "not in the paper: what 8 bits cost, of inputs and of the layers that are not 1-bit",
 }

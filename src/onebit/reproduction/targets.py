@@ -80,6 +80,8 @@ def table_lambda(setting: Setting) -> Target:
     keys = {"width": width, "projections": J}
     runs = _cifar(setting, _short(setting), rates, two_seeds, decay_kernels=False, **keys)
     entries.append(Entry(("PCNN-22, no weight decay on C", "0.0001"), runs))
+    runs = _cifar(setting, _short(setting), rates, two_seeds, eta=0.0, **keys)
+    entries.append(Entry(("PCNN-22, eta = 0", "0.0001"), runs))
     if not is_paper:  # to see what the loss does when it is strong enough for few epochs
         for lam in (1e-2, 1e-1):
             runs = _cifar(setting, _short(setting), rates, setting.seeds_or(0), lam=lam, **keys)
@@ -146,23 +148,23 @@ def table_methods(setting: Setting) -> Target:
 
 
 def table_projections(setting: Setting) -> Target:
-    """Not in the paper: J with tensors of one width, J with kernels of one width, and what enters of W."""
+    """Not in the paper: J with tensors and with kernels of one width; what enters of W, and how it begins."""
     width = WIDTHS.get(setting.budget, 16)
     rates = _rate(setting)
     short, seeds = _short(setting), setting.seeds_or(0)
-    entries = []
-    for forward_w in ("elementwise", "mean"):
-        for J in (1, 2, 4):
-            keys: dict[str, Any] = {"width": width // J, "projections": J}
-            if forward_w == "mean":
-                keys["forward_w"] = forward_w
-            where = (f"{width}", f"{width // J}", str(J), forward_w)
-            entries.append(Entry(where, _cifar(setting, short, rates, seeds, **keys)))
-    for J in (1, 4):  # J = 2 is above: tensors of `width` channels
-        keys = {"width": width // 2, "projections": J}
-        where = (str(width // 2 * J), str(width // 2), str(J), "elementwise")
-        entries.append(Entry(where, _cifar(setting, short, rates, seeds, **keys)))
-    heads = ("tensors", "kernels (i)", "J", "forward_w")
+
+    def entry(width: int, J: int, **options: str) -> Entry:
+        keys: dict[str, Any] = {"width": width, "projections": J, **options}
+        forward_w = options.get("forward_w", "elementwise")
+        begins = options.get("w_init", "signs" if J > 1 and forward_w == "elementwise" else "ones")
+        where = (str(width * J), str(width), str(J), forward_w, begins)
+        return Entry(where, _cifar(setting, short, rates, seeds, **keys))
+
+    entries = [entry(width // J, J) for J in (1, 2, 4)]
+    entries += [entry(width // J, J, forward_w="mean") for J in (1, 2, 4)]
+    entries += [entry(width // 2, J) for J in (1, 4)]  # J = 2 is above: tensors of `width` channels
+    entries += [entry(width // J, J, w_init="normal") for J in (1, 2, 4)]  # Algorithm 1 as it is written
+    heads = ("tensors", "kernels (i)", "J", "forward_w", "w_init")
     return Target("table-projections", "", "J projections", heads, tuple(entries))
 
 
@@ -248,7 +250,7 @@ def figure_diversity(setting: Setting) -> Target:
     if setting.budget == "paper":
         entry = next(e for e in table_lambda(setting).entries if e.where == ("PCNN-22", "0.0001"))
     else:
-        entry = next(e for e in table_projections(setting).entries if e.where[2:] == ("4", "elementwise"))
+        entry = next(e for e in table_projections(setting).entries if e.where[2:] == ("4", "elementwise", "signs"))
     width = entry.runs[0].config.width
     title = f"kernels and feature maps of J = 4 projections, i = {width}"
     return Target("figure-diversity", "Fig. 5", title, ("net",), (Entry((f"i = {width}, J = 4",), entry.runs[:1]),))

@@ -47,8 +47,8 @@ METHOD_NAMES = (
     "pcnn", "binaryconnect", "bnn", "lbcnn", "bwn", "xnor", "mcdonnell", "dorefa", "abc", "bireal", "mcn", "float",
 )  # fmt: skip
 OPTIONS = (
-    "lam", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
-    "sparsity", "num_intermediate",
+    "lam", "eta", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases",
+    "theta", "sparsity", "num_intermediate",
 )  # fmt: skip
 
 
@@ -73,6 +73,9 @@ class Net(BaseModel):
     )
     lam: NotNegative | None = Field(
         None, description="pcnn: weight of the projection loss (1e-4). Leave it: much more does harm"
+    )
+    eta: NotNegative | None = Field(
+        None, description="pcnn: eta of the projection loss (the current learning rate); 0: without eta delta"
     )
     forward_w: Literal["elementwise", "mean"] | None = Field(
         None, description="pcnn: what the forward pass takes of W"
@@ -122,10 +125,11 @@ class Schedule(BaseModel):
 
     epochs: Count = Field(200, description="passes over the training images")
     batch_size: Count = Field(128, description="images an update takes, over all processes")
-    opt: Literal["sgd", "adamw"] = Field("sgd", description="sgd is Nesterov's")
+    opt: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
     lr: Positive = Field(0.1, description="learning rate")
     lr_w: NotNegative | None = Field(None, description="learning rate of the projection matrices (lr / 10)")
     momentum: Share = Field(0.9, description="of sgd")
+    nesterov: bool = Field(True, description="sgd's momentum is Nesterov's")
     weight_decay: NotNegative = Field(5e-4, description="not for projection matrices")
     decay_kernels: bool = Field(True, description="weight decay on 1-bit layers' kernels")
     decay_norm_and_bias: bool = Field(True, description="weight decay on norms and biases")

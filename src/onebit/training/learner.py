@@ -67,7 +67,9 @@ class Learner:
             group["peak_lr"] = group["lr"]
         self.optimizer: torch.optim.Optimizer
         if config.opt == "sgd":
-            self.optimizer = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.momentum > 0)
+            self.optimizer = torch.optim.SGD(
+                groups, momentum=config.momentum, nesterov=config.nesterov and config.momentum > 0
+            )
         else:
             self.optimizer = torch.optim.AdamW(groups)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
