@@ -9,7 +9,7 @@ NATIVE := $(wildcard native/*.cpp native/*/*.[ch])
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-sanitized lint format bench clean
+.PHONY: help demo test test-slow test-sanitized mutants lint format bench clean
 
 demo: $(READY)  ## train a small 1-bit net and its float twin on real images, side by side
 	$(BIN)/onebit demo
@@ -39,6 +39,9 @@ test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	  $(BIN)/python -m pytest --noconftest -n auto \
 	  tests/test_engine.py tests/test_levels.py tests/test_native.py tests/test_passed_rows.py tests/test_threads.py \
 	  tests/test_winograd.py
+
+mutants: $(READY)  ## how many of some hundred bugs made by hand the tests see (half an hour)
+	$(BIN)/python -m tools.mutants
 
 lint: $(READY)  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

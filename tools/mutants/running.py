@@ -1,0 +1,134 @@
+"""Runs the tests that a bug names on a copy of the tree that has it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NamedTuple
+
+from .bugs import Bug, BugError
+from .copies import Copy, Stopped
+from .places import NATIVE, Changed, Tree
+
+SECONDS = 600  # for the tests of one bug; what takes longer counts as seen
+PASSED, FAILED, INTERRUPTED = 0, 1, 2  # pytest's exit codes; 2: a test file could not even be imported
+PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+
+
+class Verdict(NamedTuple):
+    """What became of a bug."""
+
+    bug: Bug
+    killed: bool
+    how: str
+    seconds: float
+
+
+class Trial(NamedTuple):
+    """A bug, and the file that it makes."""
+
+    bug: Bug
+    change: Changed
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the engine has to be built with it."""
+        return NATIVE in self.change.path.parents
+
+
+def campaign(bugs: Sequence[Bug], jobs: int, tell: Callable[[Verdict], None]) -> list[Verdict]:
+    """The verdicts on all bugs, with so many copies of the tree at work at once."""
+    with tempfile.TemporaryDirectory(prefix="onebit-mutants-") as folder:
+        copies = [Copy(Path(folder, str(number))) for number in range(min(jobs, len(bugs)))]
+        trials = trials_of(bugs, copies[0].root)
+        try:
+            _prepare(copies, trials)
+            return _run(copies, trials, tell)
+        finally:  # Ctrl-C, too
+            for copy in copies:
+                copy.stop()
+
+
+def trials_of(bugs: Sequence[Bug], root: Path) -> list[Trial]:
+    """What the bugs make of the tree; raises an error with a line for every one that does not apply."""
+    tree, trials, wrong = Tree(root), [], []
+    for bug in bugs:
+        try:
+            trials.append(Trial(bug, tree.change(bug)))
+        except BugError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise BugError("\n".join(wrong))
+    return trials
+
+
+def _prepare(copies: Sequence[Copy], trials: Sequence[Trial]) -> None:
+    """An engine for every copy; and the tests must pass as long as there is no bug."""
+    if any(trial.is_native for trial in trials):
+        for copy in copies:
+            if said := copy.build_engine():
+                raise BugError(f"the engine can't be built: {said[-2000:]}")
+    else:
+        from onebit import _native
+
+        for copy in copies:
+            copy.take_engine(Path(str(_native.__file__)))
+    tests = {test for trial in trials for test in trial.bug.tests}
+    once = sorted(test for test in tests if "::" not in test or test.partition("::")[0] not in tests)
+    code, said = copies[0].run([*PYTEST, *once], len(once) * SECONDS)
+    if code != PASSED:
+        raise BugError(f"the tests fail without any bug:\n{said[-4000:]}")
+
+
+def _run(copies: Sequence[Copy], trials: Sequence[Trial], tell: Callable[[Verdict], None]) -> list[Verdict]:
+    """Each copy takes a trial from those that wait, until there is none, or until one of them raises an error."""
+    waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+    for trial in trials:
+        waiting.put(trial)
+    with ThreadPoolExecutor(len(copies)) as pool:
+        working = [pool.submit(_work, copy, waiting, tell) for copy in copies]
+        try:
+            wait(working, return_when=FIRST_EXCEPTION)
+        finally:  # or the pool would wait for them
+            for copy in copies:
+                copy.stop()
+    return [verdict for each in working for verdict in each.result()]
+
+
+def _work(copy: Copy, waiting: queue.SimpleQueue[Trial], tell: Callable[[Verdict], None]) -> list[Verdict]:
+    found: list[Verdict] = []
+    with contextlib.suppress(queue.Empty, Stopped):
+        while True:
+            found.append(_try(copy, waiting.get_nowait()))
+            tell(found[-1])
+    return found
+
+
+def _try(copy: Copy, trial: Trial) -> Verdict:
+    begun, bug = time.monotonic(), trial.bug
+    with copy.changed(trial.change):
+        if trial.is_native and (said := copy.build_engine()):
+            raise BugError(f"{bug.name}: its new text is no C: {said[-2000:]}")
+        code, said = copy.run([*PYTEST, *bug.tests], SECONDS)
+    if trial.is_native:
+        copy.build_engine()
+    seconds = time.monotonic() - begun
+    if code == PASSED:
+        return Verdict(bug, killed=False, how="", seconds=seconds)
+    if code is None:
+        return Verdict(bug, killed=True, how=f"not done after {SECONDS} s", seconds=seconds)
+    if code in {FAILED, INTERRUPTED} or code < 0:
+        return Verdict(bug, killed=True, how=_who(said), seconds=seconds)
+    raise BugError(f"{bug.name}: its tests can't be run:\n{said[-2000:]}")
+
+
+def _who(said: str) -> str:
+    """The test that failed, of what pytest printed."""
+    lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return lines[-1].split(" - ")[0].partition(" ")[2] if lines else "the process died"
