@@ -2,8 +2,10 @@
 
 import os
 import pickle
+import re
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import onebit
 from engines import HERE, each_isa
@@ -26,7 +29,7 @@ from wire_models import Chain, wire_models
 
 @pytest.fixture(autouse=True)
 def _many_cores(monkeypatch):
-    """More threads than the machine has cores are refused; here they are wanted."""
+    """Nets get no more threads than the machine has cores; here more are wanted."""
     monkeypatch.setattr("onebit.native.cores", lambda: 64)
 
 
@@ -143,26 +146,84 @@ def test_a_copy_where_there_are_fewer_cores(monkeypatch):
     assert pickle.loads(sent).threads == 2
 
 
-@pytest.mark.parametrize(
-    ("threads", "message"),
-    [
-        (0, "threads=0: use a whole number from 1 on"),
-        (-2, "threads=-2: use a whole number"),
-        (1.5, "threads=1.5: use a whole number"),
-        (True, "threads=True: use a whole number"),
-        ("2", "threads='2': use a whole number"),
-        (65, "threads=65: this process may use 64 cores"),
-    ],
-)
-def test_numbers_that_are_no_threads(tmp_path, threads, message):
+@pytest.mark.parametrize("threads", [-2, 1.5, 2.0, True, False, "2", "all", "", [2], np.float32(2)], ids=repr)
+def test_numbers_that_are_no_threads(tmp_path, threads):
     write_model(wire_models()[0], tmp_path / "net.onebit")
-    with pytest.raises(UserError, match=message):
-        onebit.load(tmp_path / "net.onebit", threads=threads)
+    told = f"threads={threads!r}: use a whole number, or 'auto' (or 0) for all cores"
+    for wrong in (
+        lambda: onebit.load(tmp_path / "net.onebit", threads=threads),
+        lambda: Engine(None, "auto", threads),
+    ):
+        with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
+            wrong()
+
+
+@pytest.mark.parametrize("threads", ["auto", 0, None, np.int64(0)], ids=repr)
+def test_all_cores_by_many_names(tmp_path, threads, recwarn):
+    write_model(wire_models()[0], tmp_path / "net.onebit")
+    assert onebit.load(tmp_path / "net.onebit", threads=threads).threads == 64
+    assert onebit.load(tmp_path / "net.onebit", threads=threads, engine="reference").threads == 1
+    assert not recwarn.list
+
+
+def test_fewer_cores_than_asked_for(tmp_path):
+    """One warning, which names the line that asked."""
+    write_model(wire_models()[0], tmp_path / "net.onebit")
+    said = "^threads=65: this process may use 64 cores, so 64 is used$"
+    for make in (
+        lambda: onebit.load(tmp_path / "net.onebit", threads=65),
+        lambda: Engine(wire_models()[0], "auto", 65),
+    ):
+        with pytest.warns(UserWarning, match=said) as warned:
+            net = make()
+        assert net.threads == net.info()["threads"] == 64
+        assert [(each.filename, each.category) for each in warned] == [(__file__, UserWarning)]
+
+
+ONE_CORE = """
+import os, sys, warnings
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import numpy as np
+import onebit
+warnings.simplefilter("always")
+path = sys.argv[1]
+one = onebit.load(path)
+x = np.zeros((3, *one.model.graph.input_shape), np.float32)
+for threads, wanted in (("auto", 0), (0, 0), (None, 0), (1, 0), (2, 1), (100, 1)):
+    with warnings.catch_warnings(record=True) as told:
+        net = onebit.load(path, threads=threads)
+    assert (net.threads, len(told)) == (1, wanted), (threads, told)
+    assert net.info()["threads"] == 1
+    np.testing.assert_array_equal(net(x), one(x))
+print(*(warning.message for warning in told))
+sys.argv = ["onebit", *sys.argv[2:]]
+from onebit.commands import entry_point
+sys.exit(entry_point())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system can't hold a process to a core")
+@pytest.mark.parametrize(
+    "words", [["run", "NET", "IMAGE"], ["bench", "NET", "--against", "none", "--rounds", "1", "--seconds", "0.01"]]
+)
+@pytest.mark.parametrize(("asked", "remarked"), [("2", True), ("auto", False), ("0", False), ("1", False)])
+def test_where_there_is_one_core(tmp_path, words, asked, remarked):
+    """As in a container: every way to ask for threads works."""
+    Image.new("RGB", (9, 9)).save(tmp_path / "image.png")
+    words = [{"NET": "zoo:cifar10-w1a1", "IMAGE": str(tmp_path / "image.png")}.get(word, word) for word in words]
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_CORE, "zoo:cifar10-w1a1", *words, "--threads", asked],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("threads=100: this process may use 1 core, so 1 is used\n")
+    assert done.stderr == ("--threads 2: this process may use 1 core, so 1 is used\n" if remarked else "")
 
 
 def test_load_with_threads(tmp_path):
     write_model(wire_models()[0], tmp_path / "net.onebit")
     assert onebit.load(tmp_path / "net.onebit", threads=2).info()["threads"] == 2
+    assert onebit.load(tmp_path / "net.onebit").info()["threads"] == 1
     with pytest.raises(UserError, match="threads= is for the native engine"):
         onebit.load(tmp_path / "net.onebit", threads=2, engine="reference")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from onebit.compiling import compile_net, largest_pair
 from onebit.fusing import Step
 from onebit.machine import cores
 from onebit.modelfile import Model
-from onebit.native import checked_threads, chosen_isa
+from onebit.native import Threads, chosen_isa, usable_threads
 from onebit.runnable import Floats, Runnable, checked_input
 
 
@@ -20,11 +21,13 @@ class Engine(Runnable):
 
     engine = "native"
 
-    def __init__(self, model: Model, isa: str = "auto", threads: int = 1) -> None:
+    def __init__(self, model: Model, isa: str = "auto", threads: Threads = 1) -> None:
         super().__init__(model)
         self._wanted_isa = isa
         self.isa = chosen_isa(isa)
-        self.threads = checked_threads(threads)
+        self.threads, remark = usable_threads(threads)
+        if remark:
+            warnings.warn(remark, stacklevel=2)
         self._net, self._steps, self._native_steps = compile_net(model, self.isa, self.threads)
         self._output_shape = model.values[model.graph.nodes[-1].name].shape
 

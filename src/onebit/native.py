@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from onebit.machine import cores
 
 ISAS = ("avx512", "avx2", "neon", "scalar")  # the fastest first
 ISA_VARIABLE = "ONEBIT_ISA"
+AUTO = "auto"  # as many threads as this process may use cores; 0 and None are the same
+
+Threads = int | Literal["auto"] | None
 
 
 def native() -> ModuleType:
@@ -43,20 +47,26 @@ def chosen_isa(isa: str) -> str:
     return wanted
 
 
-def checked_threads(threads: int, source: str = "") -> int:
-    """How many threads a net is to use; raises UserError for what is no such number on this machine.
+def usable_threads(threads: Threads, source: str = "") -> tuple[int, str]:
+    """How many threads a net gets of those that are asked for, and a remark if there are fewer ("" if not).
 
-    source   what was written, for the error: such as '--threads 0'
+    source   what was written, for errors and the remark: such as '--threads 9'
+
+    More than there are cores would only take them from each other (docs/decisions/0019-threads.md). Raises
+    UserError for what is no number of threads.
     """
     source = source or f"threads={threads!r}"
+    most = cores()
+    if threads is None or (isinstance(threads, str) and threads == AUTO):
+        return most, ""
     if isinstance(threads, np.integer):
         threads = int(threads)
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UserError(f"{source}: use a whole number from 1 on")
-    if threads > (most := cores()):
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+        raise UserError(f"{source}: use a whole number, or '{AUTO}' (or 0) for all cores")
+    if threads > most:
         there = f"{most} core{'s' * (most > 1)}"
-        raise UserError(f"{source}: this process may use {there}; more threads would only be slower")
-    return threads
+        return most, f"{source}: this process may use {there}, so {most} is used"
+    return threads or most, ""
 
 
 def why_isa(isa: str) -> str:

@@ -12,6 +12,7 @@ import errno
 import importlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -184,8 +185,8 @@ def make_parser(*commands: str) -> argparse.ArgumentParser:
 
 def add_threads(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --threads of commands that run a net to get a result, not to time it."""
-    help_ = f"{what}; results are the same with any number (default: all cores that this process may use)"
-    parser.add_argument("--threads", type=int, metavar="N", help=help_)
+    help_ = f"{what}; results are the same with any number (default: auto, all cores that this process may use)"
+    parser.add_argument("--threads", metavar="N|auto", help=help_)
 
 
 def _processes_here() -> int:
@@ -196,11 +197,25 @@ def _processes_here() -> int:
 
 def threads_of(arguments: argparse.Namespace) -> int:
     """As many as --threads says; without it all cores, of which processes of torchrun have a share each."""
-    if arguments.threads is None:
+    if arguments.threads is None or not (asked := threads_in([arguments.threads], arguments.threads)[0]):
         return max(1, cores() // _processes_here())
-    from onebit.native import checked_threads
+    return asked
 
-    return checked_threads(arguments.threads, f"--threads {arguments.threads}")
+
+def threads_in(words: Sequence[str], written: str) -> list[int]:
+    """The numbers of threads that the words after --threads say, 0 for all; one remark if there are fewer."""
+    from onebit.console import say
+    from onebit.native import AUTO, usable_threads
+
+    numbers, remarks = [], set()
+    for word in words:
+        number = 0 if word == AUTO else int(word) if re.fullmatch("[0-9]{1,9}", word) else -1
+        count, remark = usable_threads(number, f"--threads {written}")
+        numbers.append(count if number else 0)
+        remarks.add(remark)
+    for remark in remarks - {""}:
+        say(remark)
+    return numbers
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -8,6 +8,7 @@ import math
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from onebit.commands import threads_in
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        metavar="N[,N...]",
-        help="numbers of threads with which onebit is timed, too, beside itself with one; other programs have one"
+        metavar="N|auto[,N...]",
+        help="numbers of threads with which onebit is timed, too, beside itself with one; auto: all cores; other"
+        " programs have one"
         " (default: 2, 4, ... and all cores that this process may use)",
     )
     parser.add_argument(
@@ -113,15 +115,11 @@ def _threads(numbers: str | None) -> list[int]:
     """How many, rising; one is always among them."""
     from onebit.benching.scaling import doubling
     from onebit.machine import cores
-    from onebit.native import checked_threads
 
     if numbers is None:
         return doubling(cores())
-    source = f"--threads {numbers}"
-    words = [word.strip() for word in numbers.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise UserError(f"{source}: use whole numbers from 1 on, with commas between them")
-    return sorted({1, *(checked_threads(int(word), source) for word in words)})
+    asked = threads_in([word.strip() for word in numbers.split(",")], numbers)
+    return sorted({1, *(number or cores() for number in asked)})
 
 
 def _measured(arguments: argparse.Namespace, names: list[str], threads: list[int]) -> Report:
