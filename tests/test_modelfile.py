@@ -245,7 +245,7 @@ WRONG = {
     "another dtype": (tensor("norm.scale", np.ones(6, np.int8)), "scale is int8 and must be float32"),
     "a dtype that files do not have": (tensor("norm.scale", np.ones(6, np.float64)), "dtype"),
     "another shape": (tensor("norm.scale", np.ones(5, F32)), "scale has shape \\[5\\] and must have \\[6\\]"),
-    "an empty tensor": (tensor("norm.scale", np.ones(0, F32)), "scale has shape \\[0\\]"),
+    "an empty tensor": (tensor("norm.scale", np.ones(0, F32)), "'norm.scale' has shape \\[0\\]: it is empty"),
     "NaN": (tensor("norm.scale", F32([1, 2, np.nan, 4, 5, 6])), "not finite"),
     "infinity": (tensor("fc.bias", F32([1, 2, np.inf])), "not finite"),
     "NaN as a threshold": (tensor("bits.thresholds", F32([1, 2, np.nan, 4])), "not finite"),
@@ -265,7 +265,7 @@ WRONG = {
         tensor("fc.weight", np.ones((3, 7), np.int8)),
         "weight has shape \\[3, 7\\] and must have \\[3, 6\\]",
     ),
-    "a weight of no kernel": (tensor("stem.weight", np.ones((4, 2, 0, 3), F32)), "weight has shape"),
+    "a weight of no kernel": (tensor("stem.weight", np.ones((4, 2, 0, 3), F32)), "'stem.weight' has shape"),
     "modulation of bits": (
         lambda d, t: (
             node(d, "conv")["tensors"].append("modulation"),

@@ -31,6 +31,7 @@ MAX_FILE = 1 << 31  # bytes
 MAX_TEXT = 1 << 23  # bytes of the header, graph included
 MAX_CLASSES = 1 << 17
 MAX_PARAMETERS = 1 << 40
+MAX_SIDES = 4  # of a tensor
 DTYPES = {"U8": np.uint8, "I8": np.int8, "I32": np.int32, "F16": np.float16, "F32": np.float32}
 
 
@@ -215,13 +216,20 @@ def _tensors(content: bytes) -> dict[str, Array]:
     tensors = {}
     for name, tensor in found:
         if tensor["dtype"] not in DTYPES:
-            raise ModelFileError(
-                f"tensor {plain_text(name, 'the name of a tensor')!r}: has a dtype that model files don't have"
-            )
+            raise ModelFileError(f"{_named(name)} has a dtype that model files don't have")
         dtype: Any = DTYPES[tensor["dtype"]]
-        tensors[name] = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
-        tensors[name] = tensors[name].reshape(tensor["shape"])
+        shape = tensor["shape"]
+        if len(shape) > MAX_SIDES:
+            raise ModelFileError(f"{_named(name)} has {len(shape)} sides, and at most {MAX_SIDES} are allowed")
+        if 0 in shape:
+            raise ModelFileError(f"{_named(name)} has shape {shape}: it is empty")
+        numbers = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
+        tensors[name] = numbers.reshape(shape)
     return tensors
+
+
+def _named(tensor: str) -> str:
+    return f"tensor {plain_text(tensor, 'the name of a tensor')!r}"
 
 
 def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:
