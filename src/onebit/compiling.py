@@ -296,7 +296,7 @@ def largest_pair(model: Model) -> int:
     most = 0
     for index, node in enumerate(nodes):
         heappush(living, (-bytes_of(model.values[node.name]), last_read.get(node.name, index)))
-        pair = []
+        pair: list[tuple[int, int]] = []
         while living and len(pair) < 2:
             largest = heappop(living)
             if largest[1] >= index:

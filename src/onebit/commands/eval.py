@@ -172,7 +172,7 @@ def _measured(subject: Subject, data: DataSet, arguments: argparse.Namespace, pr
 
 def is_packed(path: str) -> bool:
     """Whether it is a .onebit file, by its name; or by what is in it, whatever its name."""
-    from onebit.modelfile import KEY
+    from onebit.container import KEY
 
     file = model_path(path)
     if file.suffix == ".onebit":
