@@ -27,10 +27,11 @@ with atheris.instrument_imports(include=["onebit"]):
     from safetensors.numpy import load, save
 
     from onebit import fusing
+    from onebit.container import KEY
     from onebit.engine import Engine
     from onebit.errors import ModelFileError
     from onebit.machine import cores
-    from onebit.modelfile import KEY, Model, pack_model, unpack_model
+    from onebit.modelfile import Model, pack_model, unpack_model
     from onebit.native import ISAS, native
     from onebit.reference import Reference
     from onebit.summary import summarize

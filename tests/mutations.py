@@ -9,7 +9,8 @@ import struct
 from typing import Any
 
 from onebit.checking import multiply_adds, padded
-from onebit.modelfile import KEY, Model
+from onebit.container import KEY
+from onebit.modelfile import Model
 
 ODD = (
     0,

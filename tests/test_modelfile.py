@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 import onebit
-from onebit import checking, jsonfields, modelfile
+from onebit import checking, container, jsonfields, modelfile
+from onebit.container import KEY
 from onebit.graph import Graph, Node
-from onebit.modelfile import KEY, Model, Preprocessing, pack_model, read_model, unpack_model, write_model
+from onebit.modelfile import Model, Preprocessing, pack_model, read_model, unpack_model, write_model
 from onebit.operations import OPERATIONS
 from onebit.reference import Reference
 from onebit.summary import summarize
@@ -245,7 +246,7 @@ WRONG = {
     "another dtype": (tensor("norm.scale", np.ones(6, np.int8)), "scale is int8 and must be float32"),
     "a dtype that files do not have": (tensor("norm.scale", np.ones(6, np.float64)), "dtype"),
     "another shape": (tensor("norm.scale", np.ones(5, F32)), "scale has shape \\[5\\] and must have \\[6\\]"),
-    "an empty tensor": (tensor("norm.scale", np.ones(0, F32)), "scale has shape \\[0\\]"),
+    "an empty tensor": (tensor("norm.scale", np.ones(0, F32)), "'norm.scale' has shape \\[0\\]: it is empty"),
     "NaN": (tensor("norm.scale", F32([1, 2, np.nan, 4, 5, 6])), "not finite"),
     "infinity": (tensor("fc.bias", F32([1, 2, np.inf])), "not finite"),
     "NaN as a threshold": (tensor("bits.thresholds", F32([1, 2, np.nan, 4])), "not finite"),
@@ -265,7 +266,7 @@ WRONG = {
         tensor("fc.weight", np.ones((3, 7), np.int8)),
         "weight has shape \\[3, 7\\] and must have \\[3, 6\\]",
     ),
-    "a weight of no kernel": (tensor("stem.weight", np.ones((4, 2, 0, 3), F32)), "weight has shape"),
+    "a weight of no kernel": (tensor("stem.weight", np.ones((4, 2, 0, 3), F32)), "'stem.weight' has shape"),
     "modulation of bits": (
         lambda d, t: (
             node(d, "conv")["tensors"].append("modulation"),
@@ -410,10 +411,11 @@ def test_sizes_of_files(tmp_path, monkeypatch):
     monkeypatch.setattr(modelfile, "MAX_FILE", path.stat().st_size - 1)
     with pytest.raises(onebit.ModelFileError, match="larger than"):
         read_model(path)
+    monkeypatch.setattr(container, "MAX_FILE", path.stat().st_size - 1)
     with pytest.raises(onebit.ModelFileError, match="larger than"):
         unpack_model(path.read_bytes())
-    monkeypatch.setattr(modelfile, "MAX_FILE", 1 << 31)
-    monkeypatch.setattr(modelfile, "MAX_TEXT", 100)
+    monkeypatch.undo()
+    monkeypatch.setattr(container, "MAX_TEXT", 100)
     with pytest.raises(onebit.ModelFileError, match="header has"):
         read_model(path)
 
@@ -424,22 +426,23 @@ def test_paths(tmp_path):
             onebit.load(path)
 
 
-def test_every_single_byte_may_be_wrong():
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_every_single_byte_may_be_wrong(is_checked):
     """No byte of the file that is changed, and no place where it ends, does anything but raise or read a model."""
+    whole = SMALL if is_checked else put_together(DESCRIBED, TENSORS)
     rng = np.random.default_rng(0)
-    read = 0
-    for place in range(0, len(SMALL), 3):
-        content = bytearray(SMALL)
+    for place in range(0, len(whole), 3):
+        content = bytearray(whole)
         content[place] ^= 1 << int(rng.integers(8))
         try:
-            unpack_model(bytes(content))
-            read += 1
+            found = unpack_model(bytes(content))
         except onebit.ModelFileError:
-            pass
-    assert read > 0, "a bit of a weight may be anything"
-    for end in range(0, len(SMALL), 7):
+            continue
+        if is_checked:  # what was hit is the name of the checksum
+            assert_same(found, small_model())
+    for end in range(0, len(whole), 7):
         with pytest.raises(onebit.ModelFileError):
-            unpack_model(SMALL[:end])
+            unpack_model(whole[:end])
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
@@ -468,7 +471,8 @@ def test_the_specification_names_every_operation_attribute_tensor_and_limit():
         for name in (*operation.attributes, *operation.tensors):
             assert f"`{name.rstrip('?')}`" in line, f"{op}: {name}"
     for module, limits in (
-        (modelfile, ["MAX_FILE", "MAX_TEXT", "MAX_CLASSES", "MAX_PARAMETERS"]),
+        (container, ["MAX_FILE", "MAX_TEXT", "MAX_SIDES"]),
+        (modelfile, ["MAX_CLASSES", "MAX_PARAMETERS"]),
         (jsonfields, ["MAX_NAME"]),
         (checking, ["MAX_NODES", "MAX_SIDE", "MAX_VALUE", "MAX_WORK", "MAX_SUM"]),
     ):

@@ -12,9 +12,10 @@ from safetensors.numpy import load, save
 
 from engines import HERE, each_isa
 from mutations import change_something, description_of, is_small
+from onebit.container import KEY
 from onebit.engine import Engine
 from onebit.errors import ModelFileError
-from onebit.modelfile import KEY, pack_model, unpack_model
+from onebit.modelfile import pack_model, unpack_model
 from onebit.native import native
 from wire_models import wire_models
 

@@ -6,7 +6,7 @@ import math
 
 from onebit.graph import INPUT, Graph, GraphError, Node, Value
 from onebit.operations import OPERATIONS, check_node
-from onebit.shapes import bconv_shape
+from onebit.shapes import Seen, bconv_shape
 
 MAX_NODES = 10_000
 MAX_SIDE = 1 << 20  # of a value
@@ -21,10 +21,10 @@ def check_graph(graph: Graph) -> dict[str, Value]:
         raise GraphError(f"the graph has {len(graph.nodes)} nodes, and 1 to {MAX_NODES} are allowed")
     values = {INPUT: _bounded(Value("float", graph.input_shape))}
     work = 0
-    known_finite: set[int] = set()
+    seen = Seen()
     for node in graph.nodes:
         try:
-            values[node.name] = _made_by(node, values, known_finite)
+            values[node.name] = _made_by(node, values, seen)
         except GraphError as error:
             raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
         window = math.prod(node.attributes.get("kernel_size", ())) if node.op.endswith("_pool2d") else 0
@@ -54,7 +54,7 @@ def padded(node: Node, values: dict[str, Value]) -> Value:
     return value._replace(shape=(channels, height + padding[0] + padding[1], width + padding[2] + padding[3]))
 
 
-def _made_by(node: Node, values: dict[str, Value], known_finite: set[int]) -> Value:
+def _made_by(node: Node, values: dict[str, Value], seen: Seen) -> Value:
     if node.name in values:
         raise GraphError("another value has that name")
     if node.op not in OPERATIONS:
@@ -62,7 +62,7 @@ def _made_by(node: Node, values: dict[str, Value], known_finite: set[int]) -> Va
     for name in node.inputs:
         if name not in values:
             raise GraphError(f"reads {name!r}, which is made by no node before it")
-    made = _bounded(check_node(node, [values[name] for name in node.inputs], known_finite))
+    made = _bounded(check_node(node, [values[name] for name in node.inputs], seen))
     _bounded(padded(node, values))
     return made
 

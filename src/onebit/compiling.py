@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -291,11 +292,18 @@ def largest_pair(model: Model) -> int:
     """Bytes of the two largest values that live at the same time, if the nodes of a net run one after another."""
     nodes = needed(model.graph.nodes)
     last_read = {name: index for index, node in enumerate(nodes) for name in node.inputs}
-    living, most = {INPUT}, 0
+    living = [(-bytes_of(model.values[INPUT]), last_read.get(INPUT, 0))]  # a heap: the largest first, till when
+    most = 0
     for index, node in enumerate(nodes):
-        living.add(node.name)
-        most = max(most, sum(sorted(bytes_of(model.values[name]) for name in living)[-2:]))
-        living = {name for name in living if last_read.get(name, index) > index}
+        heappush(living, (-bytes_of(model.values[node.name]), last_read.get(node.name, index)))
+        pair: list[tuple[int, int]] = []
+        while living and len(pair) < 2:
+            largest = heappop(living)
+            if largest[1] >= index:
+                pair.append(largest)
+        for each in pair:
+            heappush(living, each)
+        most = max(most, -sum(size for size, _ in pair))
     return most
 
 

@@ -108,7 +108,8 @@ class _Fusing:
             if step.reads[0] in makers and step.node.op in WINDOW_POOLS:
                 step.maker = makers[step.reads[0]]
                 step.reads = step.maker.reads
-        return [step for step in steps if step not in makers.values()]
+        inside = set(makers.values())
+        return [step for step in steps if step not in inside]
 
     def _passes_rows(self, step: Step) -> bool:
         """Whether a convolution may hand its rows to the pool behind it, in place of a large value."""

@@ -1,4 +1,4 @@
-"""The .onebit file: a safetensors file whose metadata hold the graph. docs/format.md is its specification.
+"""The .onebit file: tensors, and the graph as a text beside them. docs/format.md is its specification.
 
 Whatever comes from outside is hostile until it is checked: sizes before memory is taken, the graph before it runs.
 Everything that can be wrong raises ModelFileError, and nothing else happens.
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
 
 from onebit.checking import MAX_NODES, check_graph
+from onebit.container import MAX_FILE, pack_container, unpack_container
 from onebit.errors import ExportError, ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
 from onebit.jsonfields import Fields, is_int, parse_json, plain_text
@@ -26,12 +25,8 @@ from onebit.version import __version__
 from onebit.zoo import model_path
 
 FORMAT = 1
-KEY = "onebit.model"  # of the metadata
-MAX_FILE = 1 << 31  # bytes
-MAX_TEXT = 1 << 23  # bytes of the header, graph included
 MAX_CLASSES = 1 << 17
 MAX_PARAMETERS = 1 << 40
-DTYPES = {"U8": np.uint8, "I8": np.int8, "I32": np.int32, "F16": np.float16, "F32": np.float32}
 
 
 class Preprocessing(NamedTuple):
@@ -113,7 +108,7 @@ def pack_model(model: Model) -> bytes:
         "counts": model.counts and model.counts._asdict(),
     }
     text = json.dumps(described, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return bytes(save(stored, {KEY: text}))
+    return pack_container(text, stored)
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
@@ -154,8 +149,6 @@ def read_model(path: str | Path) -> Model:
 
 def unpack_model(content: bytes) -> Model:
     """The model in the bytes of a file; raises ModelFileError if anything at all is wrong with them."""
-    if len(content) > MAX_FILE:
-        raise ModelFileError(f"larger than the {MAX_FILE} bytes that a model file may have")
     try:
         return _unpacked(content)
     except (GraphError, ModelFileError) as error:
@@ -163,9 +156,8 @@ def unpack_model(content: bytes) -> Model:
 
 
 def _unpacked(content: bytes) -> Model:
-    described = _description(content)
-    tensors = _tensors(content)
-    fields = Fields(described, "the description")
+    text, tensors = unpack_container(content)
+    fields = Fields(parse_json(text, "its description"), "the description")
     number = fields.take("format", int)
     if number != FORMAT:
         newer = "a newer onebit wrote it; update yours" if number > FORMAT else "there is no such format"
@@ -183,45 +175,6 @@ def _unpacked(content: bytes) -> Model:
     about = [plain_text(fields.take(key, str), key) for key in ("description", "producer")]
     fields.end()
     return Model(graph, preprocessing, classes, about[0], counts, about[1])
-
-
-def _description(content: bytes) -> Any:
-    """The JSON of the metadata. Parsed by us, since `deserialize` keeps the metadata to itself."""
-    size = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or size > len(content) - 8:
-        raise ModelFileError(
-            "not a .onebit file, or only its beginning: copy or export it again"
-            if content
-            else "not a .onebit file: it is empty"
-        )
-    if size > MAX_TEXT:
-        raise ModelFileError(f"its header has {size} bytes, and at most {MAX_TEXT} are allowed")
-    header = parse_json(content[8 : 8 + size], "its header")
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    text = metadata.get(KEY) if isinstance(metadata, dict) else None
-    if not isinstance(text, str):
-        hint = "; `onebit export` makes one of it" if isinstance(metadata, dict) and "onebit" in metadata else ""
-        raise ModelFileError(f"a safetensors file, but not of a packed net{hint}")
-    return parse_json(text, "its description")
-
-
-def _tensors(content: bytes) -> dict[str, Array]:
-    try:
-        found: list[Any] = deserialize(content)  # type: ignore[no-untyped-call]
-    except SafetensorError as error:
-        raise ModelFileError(
-            f"not a .onebit file, or damaged: copy or export it again (as safetensors: {str(error)[:100]})"
-        ) from None
-    tensors = {}
-    for name, tensor in found:
-        if tensor["dtype"] not in DTYPES:
-            raise ModelFileError(
-                f"tensor {plain_text(name, 'the name of a tensor')!r}: has a dtype that model files don't have"
-            )
-        dtype: Any = DTYPES[tensor["dtype"]]
-        tensors[name] = np.frombuffer(tensor["data"], np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
-        tensors[name] = tensors[name].reshape(tensor["shape"])
-    return tensors
 
 
 def _nodes(described: list[Any], tensors: dict[str, Array]) -> list[Node]:

@@ -15,7 +15,7 @@ import numpy as np
 from onebit import shapes
 from onebit.attributes import NUMBER, NUMBER_OR_NULL, REQUIRED, Attribute, flag, one_of, whole, wholes
 from onebit.graph import Array, GraphError, Kind, Node, Value
-from onebit.shapes import MAX_WINDOW, Infer
+from onebit.shapes import MAX_WINDOW, Infer, Seen
 
 _CONVOLUTION = {
     "stride": wholes(2, 1, MAX_WINDOW, [1, 1]),
@@ -50,11 +50,12 @@ def default_attributes(op: str) -> dict[str, Any]:
     return {name: rule.default for name, rule in rules if rule.default is not REQUIRED}
 
 
-def check_node(node: Node, inputs: list[Value], known_finite: set[int] | None = None) -> Value:
+def check_node(node: Node, inputs: list[Value], seen: Seen | None = None) -> Value:
     """The value that a node makes; raises GraphError if anything about the node is wrong.
 
-    known_finite: ids of tensors whose numbers were looked at before; many nodes may share a tensor.
+    seen: what was found out about tensors before, if they may be shared.
     """
+    seen = seen or Seen()
     operation = OPERATIONS[node.op]
     if not operation.least_inputs <= len(inputs) <= operation.most_inputs:
         raise GraphError(f"has {len(inputs)} inputs")
@@ -66,11 +67,15 @@ def check_node(node: Node, inputs: list[Value], known_finite: set[int] | None = 
     for name, attribute in operation.attributes.items():
         if not attribute.is_right(node.attributes[name]):
             raise GraphError(f"{name} must be {attribute.words}")
-    _check_tensors(node, operation, set() if known_finite is None else known_finite)
-    return operation.infer(node, inputs)
+    _check_tensors(node, operation, seen)
+    made = operation.infer(node, inputs)
+    if made.kind == "sums" and "weight" in node.tensors:
+        most = seen.reach(node.tensors["weight"]) * max(-inputs[0].low, inputs[0].high)
+        return made._replace(low=-most, high=most)
+    return made
 
 
-def _check_tensors(node: Node, operation: Operation, known_finite: set[int]) -> None:
+def _check_tensors(node: Node, operation: Operation, seen: Seen) -> None:
     known = {role.rstrip("?"): dtypes for role, dtypes in operation.tensors.items()}
     for role in node.tensors:
         if role not in known:
@@ -84,16 +89,18 @@ def _check_tensors(node: Node, operation: Operation, known_finite: set[int]) -> 
         tensor = node.tensors[name]
         if tensor.dtype.name not in dtypes:
             raise GraphError(f"{name} is {tensor.dtype.name} and must be {' or '.join(dtypes)}")
-        if tensor.dtype.kind == "f" and id(tensor) not in known_finite:
-            _check_finite(name, tensor)
-            if name != "thresholds":
-                known_finite.add(id(tensor))
+        if tensor.dtype.kind == "f":
+            _check_numbers(name, tensor, seen)
 
 
-def _check_finite(name: str, tensor: Array) -> None:
-    is_right = not np.isnan(tensor).any() if name == "thresholds" else np.isfinite(tensor).all()
-    if not is_right:  # a threshold may be infinite: its bit never changes
+def _check_numbers(name: str, tensor: Array, seen: Seen) -> None:
+    may_be_infinite = name == "thresholds"  # its bit never changes
+    known = (id(tensor), "no NaN" if may_be_infinite else "finite")
+    if known in seen.sound:
+        return
+    if not (~np.isnan(tensor) if may_be_infinite else np.isfinite(tensor)).all():
         raise GraphError(f"{name} holds numbers that are not finite")
+    seen.sound.add(known)
 
 
 def _elementwise(does: str) -> Operation:

@@ -173,7 +173,7 @@ def _measured(subject: Subject, data: DataSet, arguments: argparse.Namespace, pr
 
 def is_packed(path: str) -> bool:
     """Whether it is a .onebit file, by its name; or by what is in it, whatever its name."""
-    from onebit.modelfile import KEY
+    from onebit.container import KEY
 
     file = model_path(path)
     if not os.path.isfile(file):  # noqa: PTH113 Path's own raises for a name that is too long

@@ -1,0 +1,129 @@
+"""Files of little size that ask for much: memory, time, sides beyond what arrays have."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from onebit.arena import Lifetime, place
+from onebit.compiling import largest_pair
+from onebit.errors import ModelFileError
+from onebit.modelfile import pack_model, unpack_model
+from packed_nets import small_model
+from wire_models import Chain
+
+
+def with_header(content, change):
+    """The file, its header changed by hand."""
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + size])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + content[8 + size :]
+
+
+def stated(name, shape):
+    return lambda header: header[name].update(shape=shape)
+
+
+def without_numbers(shape):
+    return lambda header: header.update(more={"dtype": "F32", "shape": shape, "data_offsets": [0, 0]})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (stated("norm.scale", [6] + [1] * 64), "'norm.scale' has 65 sides, and at most 4 are allowed"),
+        (stated("norm.scale", [6] + [1] * 4), "'norm.scale' has 5 sides"),
+        (stated("norm.scale", [1] * 100_000 + [6]), "'norm.scale' has 100001 sides"),
+        (without_numbers([0, 2**62, 2**62]), r"'more' has shape \[0, 4611686018427387904, .*: it is empty"),
+        (without_numbers([2**62, 0]), "'more' has shape .*: it is empty"),
+        (without_numbers([2**62, 2**62]), "safetensors"),
+        (stated("norm.scale", []), "safetensors"),
+    ],
+)
+def test_shapes_that_no_array_has(change, words):
+    with pytest.raises(ModelFileError, match=words):
+        unpack_model(with_header(pack_model(small_model()), change))
+
+
+def whole_weights(count):
+    """Layers of levels that all share one 8-bit weight."""
+    net = Chain(8, 1, 1).add("reshape", shape=[8])
+    weight = np.full((8, 8), -128, np.int8)
+    weight[1:] = 1
+    for _ in range(count):
+        net.add("quantize", per_unit=1.0, low=-127, high=100).add("linear", tensors={"weight": weight})
+        net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    return net.model()
+
+
+def test_numbers_of_a_shared_tensor_are_looked_at_once(monkeypatch):
+    content, calls = pack_model(whole_weights(40)), []
+    known = np.abs
+    monkeypatch.setattr(np, "abs", lambda *given, **options: calls.append(1) or known(*given, **options))
+    model = unpack_model(content)
+    assert len(calls) == 1
+    assert {(v.low, v.high) for v in model.values.values() if v.kind == "sums"} == {(-8 * 128 * 127, 8 * 128 * 127)}
+
+
+def test_a_tensor_may_be_sound_for_one_role_only():
+    """What was found out about it as a threshold, which may be infinite, says nothing of it as a scale."""
+    shared = np.array([np.inf, 0], np.float32)
+    net = Chain(2, 1, 1).add("threshold", tensors={"thresholds": shared, "at_most": np.zeros(1, np.uint8)})
+    net.add("affine", tensors={"scale": shared})
+    with pytest.raises(ValueError, match="scale holds numbers that are not finite"):
+        net.model()
+
+
+class Counted(Lifetime):
+    reads = 0
+
+    @property
+    def first(self):
+        Counted.reads += 1
+        return self[1]
+
+    @property
+    def last(self):
+        Counted.reads += 1
+        return self[2]
+
+
+def test_planning_does_not_compare_every_value_with_every_other():
+    count = 1000
+    place({str(n): Counted(64 * (n % 7 + 1), n, count) for n in range(count)})
+    assert Counted.reads <= 4 * count
+
+
+def test_values_are_placed_as_one_by_one():
+    """The largest first, each at the lowest place that is free: by the simplest way to say it."""
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        first = rng.integers(0, 12, int(rng.integers(0, 25)))
+        lives = {
+            str(n): Lifetime(int(rng.integers(0, 500)), int(f), int(f + rng.integers(6)))
+            for n, f in enumerate(first)
+        }
+        placed = []
+        for name, life in sorted(lives.items(), key=lambda item: (-item[1].size, item[1].first)):
+            size = -(-life.size // 64) * 64
+            taken = [
+                (at, at + s) for at, s, other in placed if other.first <= life.last and life.first <= other.last
+            ]
+            lowest = next(
+                at for at in range(0, 64 * 500, 64) if all(at + size <= start or end <= at for start, end in taken)
+            )
+            placed.append((lowest, size, life))
+            assert place(lives)[name] == lowest
+
+
+def test_the_largest_pair_of_many_values_that_live_long():
+    net = Chain(1, 4, 4)
+    names = [f"v{n}" for n in range(300)]
+    for name in names:
+        net.add("relu", name, ["input"])
+    net.add("concatenate", "all", names).add("slice", start=0, stop=1)
+    assert largest_pair(net.model()) == (300 + 1) * 16 * 4
