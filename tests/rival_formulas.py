@@ -38,6 +38,11 @@ def bireal(W):
     return scaled_by_filter(W, lambda w, alpha, n: alpha if abs(w) < 1 else 0)
 
 
+def bireal_of_the_programs(W):
+    """The gradient as the authors' programs have it, without alpha."""
+    return scaled_by_filter(W, lambda w, alpha, n: abs(w) <= 1)
+
+
 def mcdonnell(W):
     return np.sqrt(2 / W[0].size) * sgn(W), np.ones_like(W)
 

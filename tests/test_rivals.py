@@ -62,6 +62,20 @@ def test_weights_and_their_gradients(method, shape):
     assert_close(layer.weight.grad, g * slope)
 
 
+def test_bireal_with_the_gradient_of_its_programs():
+    layer = made("bireal", 4, 6, 3, magnitude_aware=False)
+    W, g = weights_like(layer.weight.shape), np.random.default_rng(1).normal(size=layer.weight.shape)
+    put(layer.weight, W)
+    value, slope = formulas.bireal_of_the_programs(W)
+    found = layer.quantized_weight()
+    assert_close(found, value)
+    found.backward(torch.from_numpy(g))
+    assert_close(layer.weight.grad, g * slope)
+    assert {0.0, 1.0} == set(np.unique(slope))
+    assert "magnitude_aware=False" in repr(layer)
+    assert "magnitude_aware" not in repr(made("bireal"))
+
+
 @pytest.mark.parametrize("method", formulas.WEIGHTS)
 @pytest.mark.parametrize("constant", [0.0, -0.0, 0.25])
 def test_weights_that_are_all_equal(method, constant):
@@ -477,6 +491,7 @@ OPTIONS = [
         {"activation_bits": layer_of(method).ACTIVATION_BITS[-1]},
         *({"xnor": [{"scale_map": True}], "lbcnn": [{"sparsity": 0.2, "num_intermediate": 8}],
            "abc": [{"weight_bases": 3, "activation_bases": 2}], "mcn": [{"num_projections": 2, "theta": 0.0}],
+           "bireal": [{"magnitude_aware": False}],
            "dorefa": [{"activation_bits": bits} for bits in (2, 3, 5, 6, 7, 8)]}.get(method, [])),
     )
 ]  # fmt: skip
@@ -613,6 +628,7 @@ def test_a_docstring_gives_formulas_and_a_reference(method):
     ("method", "options", "words"),
     [
         ("xnor", {"scale_map": 1}, ["scale_map=1"]),
+        ("bireal", {"magnitude_aware": 0}, ["magnitude_aware=0", "True or False"]),
         ("xnor", {"scale_map": True, "activation_bits": 32}, ["scale_map=True", "activation_bits=1"]),
         ("abc", {"weight_bases": 0}, ["weight_bases=0", "at least 1"]),
         ("abc", {"activation_bases": 1.5}, ["activation_bases=1.5"]),

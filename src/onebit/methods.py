@@ -42,6 +42,12 @@ def authors_of(method: str) -> AuthorsTraining:
     return AuthorsTraining(lr=0.1) if layer_class is None else layer_class.AUTHORS
 
 
+def revision_of(method: str) -> int:
+    """The form that a method has now: weights of another one are of another net."""
+    layer_class = layer_of(method)
+    return 1 if layer_class is None else layer_class.REVISION
+
+
 def nearest_method(name: str) -> str | None:
     """The method that a wrong name may have meant."""
     return next(iter(get_close_matches(name.lower(), METHODS, n=1)), None)

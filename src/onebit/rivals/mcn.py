@@ -49,6 +49,7 @@ class ModulatedConv2d(QuantizedConv2d):
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
     KERNEL, MATRIX = "C", "M"
+    REVISION: ClassVar[int] = 2  # first M had the size of a bit in itself
     b: Tensor
 
     @like_conv

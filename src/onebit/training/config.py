@@ -47,8 +47,8 @@ METHOD_NAMES = (
     "pcnn", "binaryconnect", "bnn", "lbcnn", "bwn", "xnor", "mcdonnell", "dorefa", "abc", "bireal", "mcn", "float",
 )  # fmt: skip
 OPTIONS = (
-    "lam", "eta", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases",
-    "theta", "sparsity", "num_intermediate",
+    "lam", "eta", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
+    "sparsity", "num_intermediate", "magnitude_aware",
 )  # fmt: skip
 
 
@@ -98,7 +98,12 @@ class Net(BaseModel):
     sparsity: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="lbcnn: share of the fixed weights that are not 0 (0.5)"
     )
-    num_intermediate: Width | None = Field(None, description="lbcnn: fixed filters of a block (as many as outputs)")
+    num_intermediate: Width | None = Field(
+        None, description="lbcnn: fixed filters of a block (4 times the outputs)"
+    )
+    magnitude_aware: bool | None = Field(
+        None, description="bireal: multiply the kernels' gradient by their size, as in its paper (true)"
+    )
 
 
 class Data(BaseModel):
