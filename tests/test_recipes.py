@@ -129,7 +129,7 @@ METHODS = [
     {"activation_bits": st.just("1"), "two_stage": st.just(True), "stage2_epochs": COUNTS, "stage2_lr": SIZES},
     {"method": st.just("xnor"), "scale_map": ABSENT | st.booleans()},
     {"method": st.just("abc"), "weight_bases": st.integers(1, 64), "activation_bases": st.integers(1, 64)},
-    {"method": st.just("mcn"), "theta": SIZES},
+    {"method": st.just("mcn"), "theta": SIZES, "kernel_rate": st.just("authors") | SIZES},
     {"method": st.just("bireal"), "magnitude_aware": ABSENT | st.booleans()},
     {"method": st.just("lbcnn"), "sparsity": st.floats(1e-3, 1), "num_intermediate": COUNTS},
 ]  # fmt: skip
@@ -143,7 +143,7 @@ OTHERS = {
     "on_bad_image": st.sampled_from(["error", "skip"]), "epochs": COUNTS, "batch_size": COUNTS,
     "opt": st.sampled_from(["sgd", "adamw"]), "lr": SIZES, "lr_w": ABSENT | SIZES, "momentum": SHARES,
     "nesterov": SWITCHES,
-    "weight_decay": SIZES, "decay_kernels": SWITCHES, "decay_norm_and_bias": SWITCHES,
+    "weight_decay": SIZES, "decay_kernels": ABSENT | SWITCHES, "decay_norm_and_bias": SWITCHES,
     "sched": st.sampled_from(["step", "cosine", "restarts"]), "milestones": st.sets(COUNTS, max_size=4).map(sorted),
     "decay_rate": SIZES, "restart_epochs": COUNTS, "restart_factor": COUNTS, "warmup_epochs": SIZES,
     "initial_checkpoint": FOLDERS, "smoothing": SHARES, "teacher": FOLDERS, "distill_weight": SHARES,
@@ -237,6 +237,12 @@ def test_every_key_is_a_flag_with_help(key):
         ("activation_bits = 9", "activation_bits = 9: use 1, 2, 3, 4, 5, 6, 7, 8 or 32"),
         ('method = "xnornet"', "method = 'xnornet': did you mean xnor? use one of pcnn, binaryconnect, bnn"),
         ('method = "bnn"\nlam = 1e-3', "lam=0.001: method 'bnn' does not take it; it takes activation_bits"),
+        (
+            'method = "float"\nkernel_rate = 10',
+            "kernel_rate=10.0: method 'float' has no kernels that learn",
+        ),
+        ("kernel_rate = 0", "kernel_rate = 0: use more than 0, or authors"),
+        ('kernel_rate = "glorot"', "kernel_rate = 'glorot': use a number, or authors"),
         ('method = "float"\nactivation_bits = 1', "activation_bits=1: method 'float' does not take it"),
         ('method = "bwn"\nprojections = 2', "projections=2: method 'bwn' does not take it"),
         ("two_stage = true", "two_stage: the second stage inserts signs"),
@@ -332,7 +338,8 @@ def test_data_with_another_number_of_classes_than_the_checkpoint(tmp_path, capsy
 
 def test_every_kind_of_flag_reaches_the_config():
     words = (
-        "--activation-bits 1 --two-stage --milestones 3,5 --levels 4 --amp --no-decay-kernels --lr 0.5 -b 64 -j 1"
+        "--activation-bits 1 --two-stage --milestones 3,5 --levels 4 --amp --no-decay-kernels --lr 0.5 -b 64 -j 1 "
+        "--kernel-rate authors"
     )
     arguments = make_parser("train").parse_args(["train", *words.split()])
     config = resolve(None, "paper", config_flags(arguments))
@@ -340,6 +347,7 @@ def test_every_kind_of_flag_reaches_the_config():
     assert (config.amp, config.decay_kernels, config.lr, config.batch_size, config.workers) == (
         "bfloat16", False, 0.5, 64, 1,
     )  # fmt: skip
+    assert config.kernel_rate == "authors"
     levels = make_parser("train").parse_args(["train", "--levels=-1,0,1", "--amp", "float16"])
     assert resolve(None, "paper", config_flags(levels)).levels == (-1, 0, 1)
 

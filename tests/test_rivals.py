@@ -365,10 +365,13 @@ def test_an_optimizer_that_misses_the_kernels_is_refused(method):
 
 def test_parameter_groups_know_the_rivals():
     model = nn.Sequential(layer_of("mcn")(4, 4, 3), layer_of("bnn")(4, 4, 3), layer_of("lbcnn")(4, 4, 3))
-    groups = {g["name"]: g for g in onebit.parameter_groups(model, lr=1.0, weight_decay=0.1)}
+    groups = {g["name"]: g for g in onebit.parameter_groups(model, lr=1.0)}
     assert [id(p) for p in groups["kernels"]["params"]] == [id(model[0].C), id(model[1].weight)]
     assert [id(p) for p in groups["projections"]["params"]] == [id(model[0].M)]
     assert (groups["projections"]["lr"], groups["projections"]["weight_decay"]) == (0.1, 0.0)
+    made = onebit.parameter_groups(model, weight_decay=0.2)  # BNN's authors have no decay on kernels
+    found = [(g["name"], [id(p) for p in g["params"]], g["weight_decay"]) for g in made[:2]]
+    assert found == [("kernels", [id(model[0].C)], 0.2), ("kernels", [id(model[1].weight)], 0.0)]
     assert [id(p) for p in groups["others"]["params"]] == [id(model[2].pointwise)]
 
 

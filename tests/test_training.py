@@ -21,6 +21,7 @@ from onebit.training.nets import build_trained, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import checked, read_recipe
 from onebit.training.runfolder import RunFolder
+from onebit.training.session import changed_keys, resumed_config, train
 from training_runs import assert_same_run, call, records, small_config, small_flags, small_run
 
 
@@ -31,8 +32,8 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def interrupted_run(monkeypatch, out, stop_at, **keys):
-    """Ctrl-C that comes at update `stop_at`, and then --resume."""
+def interrupt(monkeypatch, out, stop_at, **keys):
+    """A run with a Ctrl-C that comes at update `stop_at`."""
     updates = []
     account = Loop._account
 
@@ -46,6 +47,11 @@ def interrupted_run(monkeypatch, out, stop_at, **keys):
         patch.setattr(Loop, "_account", account_and_interrupt)
         with pytest.raises(Interrupted):
             small_run(out, **keys)
+
+
+def interrupted_run(monkeypatch, out, stop_at, **keys):
+    """The same, and then --resume."""
+    interrupt(monkeypatch, out, stop_at, **keys)
     return small_run(out, resume=True, **keys)
 
 
@@ -117,6 +123,8 @@ def test_without_held_out_images_there_is_no_best(tmp_path):
         {"opt": "adamw", "lr": 0.01, "dropout": 0.3},
         {"projections": 2, "activation_bits": 1, "model_ema_decay": 0.9, "smoothing": 0.1, "clip_grad": 1.0},
         {"method": "float", "sched": "step", "milestones": (1,), "amp": "bfloat16"},
+        {"method": "bwn", "kernel_rate": "authors", "activation_bits": 32},
+        {"kernel_rate": 7.0, "decay_kernels": False},
     ],
     ids=lambda keys: "-".join(map(str, keys)) or "plain",
 )
@@ -125,6 +133,54 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, keys, sto
     small_run(tmp_path / "whole", **keys)
     interrupted_run(monkeypatch, tmp_path / "parts", stop_at, **keys)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_rate_of_kernels_reaches_the_update(tmp_path):
+    """One update without decay: kernels move that many times as far, and all else as it would."""
+    keys = {"epochs": 1, "batch_size": 160, "bn_batches": 0, "weight_decay": 0.0, "lam": 0.0, "sched": "step"}
+    small_run(tmp_path / "0", **keys | {"lr": 1e-30, "lr_w": 0.0})
+    for rate in ("1", "16"):
+        small_run(tmp_path / rate, kernel_rate=rate, **keys)
+    start, slow, fast = (read_weights(tmp_path / run).tensors for run in ("0", "1", "16"))
+    kernels = {name for name in start if name.endswith(".C")}
+    assert kernels
+    for name in start:
+        if name in kernels:
+            moved = slow[name] - start[name]
+            assert moved.any()
+            assert (fast[name] - start[name]).allclose(16 * moved, rtol=1e-3, atol=1e-6), name
+        else:
+            assert fast[name].equal(slow[name]), name
+    (record,) = records(tmp_path / "16", "epoch")
+    assert (record["lr"], record["lr_w"]) == (0.1, pytest.approx(0.01))
+    assert records(tmp_path / "1", "epoch")[0]["loss_s"] == record["loss_s"]
+
+
+def test_with_adam_the_authors_rate_is_one(tmp_path):
+    keys = {"epochs": 1, "method": "bwn", "opt": "adamw", "lr": 0.01}
+    small_run(tmp_path / "plain", **keys)
+    small_run(tmp_path / "authors", kernel_rate="authors", **keys)
+    small_run(tmp_path / "ten", kernel_rate=10.0, **keys)
+    assert_same_run(tmp_path / "plain", tmp_path / "authors")
+    ten, plain = (read_weights(tmp_path / name).tensors for name in ("ten", "plain"))
+    assert not all(ten[name].equal(plain[name]) for name in plain)
+
+
+def test_a_run_of_before_goes_on_as_it_began(tmp_path, monkeypatch):
+    """Its config decays the kernels of BNN and knows no rate of kernels."""
+    interrupt(monkeypatch, tmp_path / "old", 5, method="bnn", decay_kernels=True)
+    config = tmp_path / "old" / "config.toml"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("kernel_rate")]
+    config.write_text("\n".join(lines))
+    with pytest.raises(UserError, match="--decay-kernels False: the run in .* began with True"):
+        resumed_config(tmp_path / "old", small_config(method="bnn"), {})
+    config = resumed_config(tmp_path / "old", None, {})
+    assert (config.kernel_rate, config.decay_kernels) == (1.0, True)
+    train(config, tmp_path / "old", resume=True, quiet=True)
+    small_run(tmp_path / "whole", method="bnn", decay_kernels=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "old")
+    # For PCNN, whose authors decay C, nothing has changed.
+    assert not changed_keys(small_config(decay_kernels=True), small_config())
 
 
 def test_best_is_chosen_on_held_out_images_and_the_first_of_equals(tmp_path):

@@ -28,6 +28,7 @@ WORDS = {
     "device": "NAME",
     "hold_out": "N|auto",
     "initial_checkpoint": "PATH",
+    "kernel_rate": "X|authors",
     "levels": "N|N,N,...",
     "method": "NAME",
     "milestones": "N,N,...",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onebit.machine import this_machine
-from onebit.training.config import FREE_AT_RESUME, OPTIONS, Config, activation_bits
+from onebit.training.config import FREE_AT_RESUME, OPTIONS, Config, activation_bits, settled
 from onebit.training.recipes import Budget, checked, read_recipe
 
 # What changes how a run is computed, but not what is asked for: runs that differ in it stand for each other.
@@ -106,8 +106,10 @@ def run_name(config: Config) -> str:
     parts += [
         f"{key}_{getattr(config, key)}" for key in (*OPTIONS, "shortcuts") if getattr(config, key) is not None
     ]
-    if not config.decay_kernels:
+    if not settled(config).decay_kernels:
         parts.append("nodecay")
+    if config.kernel_rate != 1:
+        parts.append(f"k{rate_word(config.kernel_rate)}")
     if config.two_stage:
         parts.append("two_stage")
     if config.hold_out == 0:
@@ -115,6 +117,11 @@ def run_name(config: Config) -> str:
     parts += [key for key in ("teacher", "initial_checkpoint") if getattr(config, key) is not None]
     parts += [f"lr{config.lr:g}", f"{config.epochs}ep", f"seed{config.seed}"]
     return "-".join(parts)
+
+
+def rate_word(rate: float | str) -> str:
+    """A multiplier of kernels' rate as people read it."""
+    return rate if isinstance(rate, str) else f"{rate:g}"
 
 
 def _data_word(config: Config) -> str:
@@ -145,4 +152,5 @@ def share_of(targets: Iterable[Target], number: int, of: int) -> list[Experiment
 
 def same_run(one: Config, another: Config) -> bool:
     """Whether a run of one config stands for one of the other."""
+    one, another = settled(one), settled(another)
     return all(getattr(one, key) == getattr(another, key) for key in Config.model_fields if key not in FREE)

@@ -15,7 +15,7 @@ from onebit.counting import bits_of, storage
 from onebit.errors import UserError
 from onebit.paths import open_regular, write_whole
 from onebit.reproduction.plans import Experiment, same_run
-from onebit.training.config import FREE_AT_RESUME, Config
+from onebit.training.config import FREE_AT_RESUME, Config, settled
 from onebit.training.kernels import BINS
 from onebit.training.nets import build_trained, read_weights
 from onebit.training.recipes import checked, command_of, without_places
@@ -129,7 +129,7 @@ def record_of(folder: Path, data_name: str) -> Record | None:
 
 def _told(config: Config) -> dict[str, Any]:
     """The keys that make the run what it is."""
-    keys = without_places(config).model_dump(mode="json", exclude_none=True)
+    keys = without_places(settled(config)).model_dump(mode="json", exclude_none=True)
     return {k: v for k, v in keys.items() if k not in FREE_AT_RESUME or k in {"teacher", "initial_checkpoint"}}
 
 

@@ -16,6 +16,7 @@ Bases = Annotated[int, Field(ge=1, le=64)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Positive | Literal["authors"]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -136,7 +137,12 @@ class Schedule(BaseModel):
     momentum: Share = Field(0.9, description="of sgd")
     nesterov: bool = Field(True, description="sgd's momentum is Nesterov's")
     weight_decay: NotNegative = Field(5e-4, description="not for projection matrices")
-    decay_kernels: bool = Field(True, description="weight decay on 1-bit layers' kernels")
+    kernel_rate: Rate = Field(
+        1.0, description="by what the kernels' learning rate is multiplied; authors: what the method's authors use"
+    )
+    decay_kernels: bool | None = Field(
+        None, description="weight decay on 1-bit layers' kernels (as the method's authors have it)"
+    )
     decay_norm_and_bias: bool = Field(True, description="weight decay on norms and biases")
     sched: Literal["step", "cosine", "restarts"] = Field(
         "step", description="how the learning rate falls; restarts: in cosines, each begins at the top again"
@@ -199,6 +205,7 @@ class Config(Keeping, Extras, Schedule, Data, Net):  # pydantic lists the fields
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
         _check_options(self)
+        _check_kernel_rate(self)
         if self.two_stage and activation_bits(self) != 1:
             raise ValueError(
                 "two_stage: the second stage inserts signs: use --activation-bits 1, and a method that takes it"
@@ -216,6 +223,15 @@ FREE_AT_RESUME = frozenset({
     "data_dir", "teacher", "initial_checkpoint", "workers", "on_bad_image", "device", "threads", "test_every",
     "checkpoint_minutes", "checkpoint_steps", "keep_every", "tensorboard",
 })  # fmt: skip
+
+
+def settled(config: Config) -> Config:
+    """The config with what its method decides written out, so that two of them can be compared."""
+    from onebit.methods import authors_of
+
+    if config.decay_kernels is not None:
+        return config
+    return config.model_copy(update={"decay_kernels": authors_of(config.method).decays_latents})
 
 
 def is_switch(key: str) -> bool:
@@ -276,6 +292,17 @@ def _check_options(net: Net) -> None:
         check_taken(net.method, given)
     except ValueError as error:
         raise ValueError(str(error).replace("num_projections", "projections")) from None
+
+
+def _check_kernel_rate(config: Config) -> None:
+    """A rate for kernels that are not there would change nothing, and seem to."""
+    from onebit.methods import layer_of
+
+    layer_class = layer_of(config.method)
+    if config.kernel_rate not in {1.0, "authors"} and (layer_class is None or layer_class.KERNEL is None):
+        raise ValueError(
+            f"kernel_rate={config.kernel_rate}: method {config.method!r} has no kernels that learn and become bits"
+        )
 
 
 def _as_list(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,16 @@ def _check_channels_last(net: nn.Module, device: torch.device) -> None:
                 raise UserError("--channels-last: PyTorch can't do it for a net as narrow as this one on the CPU")
 
 
+def _kernel_rate(config: Config) -> float | Literal["authors"]:
+    """With Adam the authors' factors are 1.
+
+    It divides by the size of the gradient, and so by a factor on it (XNOR-Net's). Glorot's factor is for weights
+    that begin evenly over [-1, 1] (BinaryConnect's): relative to kernels that begin as a float conv's, which are
+    smaller by that factor, a step of Adam is as long without it.
+    """
+    return 1.0 if config.kernel_rate == "authors" and config.opt == "adamw" else config.kernel_rate
+
+
 class Learner:
     """The net, its optimizer, and what goes with them in one stage of a run."""
 
@@ -60,6 +70,7 @@ class Learner:
             stage.lr,
             stage.lr_w,
             config.weight_decay,
+            kernel_rate=_kernel_rate(config),
             decay_kernels=config.decay_kernels,
             decay_norm_and_bias=config.decay_norm_and_bias,
         )
@@ -82,8 +93,10 @@ class Learner:
         return self.net if self.ema is None else self.ema
 
     def rates(self) -> dict[str, float]:
-        """The current learning rates: lr of the kernels and the rest, lr_w of the projection matrices."""
-        return {"lr_w" if g["name"] == "projections" else "lr": float(g["lr"]) for g in self.optimizer.param_groups}
+        """The current learning rates: lr, of which kernels have a multiple, and lr_w of the projection matrices."""
+        names = {"projections": "lr_w", "others": "lr"}  # a net that is trained has a stem and a classifier
+        groups = {group["name"]: group for group in self.optimizer.param_groups}
+        return {names[name]: float(group["lr"]) for name, group in groups.items() if name in names}
 
     def update(self, images: Tensor, labels: Tensor, lr_factor: float, epoch: int, step: int) -> Outcome:
         """One step of the optimizer. All randomness in it comes from seed, epoch, step and rank."""

@@ -83,13 +83,16 @@ def checked(keys: Mapping[str, Any], sources: Mapping[str, str] | None = None) -
     try:
         return Config(**keys)
     except ValidationError as error:
-        found = error.errors()[0]
+        found, *others = error.errors()
         if not found["loc"]:
             raise UserError(describe(dict(found))) from None
         key = str(found["loc"][0])
         source = sources.get(key, "config: ")
         what = f"{source}{key} = {keys[key]!r}" if source else f"{flag(key)} {keys[key]}"
-        raise UserError(f"{what}: {describe(dict(found))}") from None
+        words = [
+            e["ctx"]["expected"].strip("'") for e in others if e["loc"][0] == key and e["type"] == "literal_error"
+        ]
+        raise UserError(f"{what}: {', or '.join([describe(dict(found)), *words])}") from None
 
 
 def _scaled(config: Config, budget: Budget) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from onebit.errors import UserError, WorkError
 from onebit.machine import source_commit, this_machine
 from onebit.paths import open_regular
 from onebit.training.checkpoints import recover, switch
-from onebit.training.config import Config
+from onebit.training.config import Config, settled
 from onebit.training.nets import Weights, read_tensors, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import read_recipe, to_toml
@@ -71,7 +71,11 @@ class RunFolder:
 
     def begin(self, config: Config, processes: Processes) -> None:
         """Say in the folder what the run is."""
-        files = {CONFIG: to_toml(config).encode(), ENVIRONMENT: _json(_environment(processes)), METRICS: b""}
+        files = {
+            CONFIG: to_toml(settled(config)).encode(),
+            ENVIRONMENT: _json(_environment(processes)),
+            METRICS: b"",
+        }
         switch(self.path, files)
 
     def open(self) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from onebit.data.catalog import load_data
 from onebit.data.splits import DataSet
 from onebit.errors import UserError, WorkError
-from onebit.training.config import FREE_AT_RESUME, Config, flag
+from onebit.training.config import FREE_AT_RESUME, Config, flag, settled
 from onebit.training.loop import Loop
 from onebit.training.processes import Processes
 from onebit.training.recipes import checked
@@ -82,6 +82,7 @@ def _is_of(folder: RunFolder, config: Config) -> bool:
 def changed_keys(stored: Config, asked: Config) -> list[str]:
     """The keys of which a run that is resumed would not be the same."""
     free = FREE_AT_RESUME
+    stored, asked = settled(stored), settled(asked)
     return [k for k in Config.model_fields if k not in free and getattr(stored, k) != getattr(asked, k)]
 
 
@@ -91,7 +92,7 @@ def resumed_config(out: Path, asked: Config | None, flags: Mapping[str, Any]) ->
     if asked is None:
         asked = checked({**stored.model_dump(exclude_none=True), **flags}, dict.fromkeys(flags, ""))
     for key in changed_keys(stored, asked):
-        was, now = getattr(stored, key), getattr(asked, key)
+        was, now = getattr(settled(stored), key), getattr(settled(asked), key)
         raise UserError(f"{flag(key)} {now}: the run in {out} began with {was}, and a resumed run keeps it")
     return asked
 
