@@ -1,4 +1,4 @@
-"""Makes the tables and plots of docs/results.md anew from results/: `python docs/results.py`."""
+"""Makes docs/results.md, its plots, and what stands in results/ anew from the records: `python docs/results.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from onebit.comparison.plot import plot
 from onebit.comparison.table import Row
-from onebit.reproduction.figures import COLOURS, drawn, new_figure, over_epochs_axis
-from onebit.reproduction.making import PLANNERS, make
+from onebit.reproduction.figures import COLOURS, drawn, new_figure, over_epochs_axis, spread_of
+from onebit.reproduction.making import NEEDS_WEIGHTS, PLANNERS, make
 from onebit.reproduction.outcomes import Outcome, outcomes
 from onebit.reproduction.plans import Setting
 from onebit.reproduction.records import RECORDS, Record, read_record
-from onebit.reproduction.sheets import Made, as_table
+from onebit.reproduction.sheets import Made, as_table, write
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "cpu"
@@ -57,6 +57,29 @@ def _listed(lines: list[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
+def spread_table() -> str:
+    """Std of the first 1-bit layer's kernels over the epochs: for every lambda, and without weight decay on C."""
+    no_decay = [outcome for outcome in finished("table-lambda") if "no weight decay" in outcome.entry.where[0]]
+    lines, epochs = [], 0
+    for outcome in [*finished("figure-lambda"), *no_decay]:
+        first = outcome.chosen[0]
+        epochs = first.epochs
+        numbers = [spread_of(histogram) for histogram in first.kernels]
+        last = numbers[-1]
+        label = outcome.entry.where[0].replace("PCNN-22, ", "lambda = 0.0001, ")
+        cells = [label, *(f"{each['std']:.3f}" for each in numbers), f"{last['a']:.3f}", f"{last['peak']:.2f} a"]
+        lines.append(f"| {' | '.join(cells)} |")
+    heads = [
+        "std of C",
+        "at the start",
+        *(f"epoch {n}" for n in range(1, epochs + 1)),
+        "a at the end",
+        "most often at",
+    ]
+    words = "First 1-bit layer, seed 0, from the histograms of the records; numbers beyond 4 a count as 4 a."
+    return "\n".join([f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}", *lines, "", words])
+
+
 def runs_table() -> str:
     """Every run that is kept: what it came to, how long it took, how to do it again."""
     lines = ["| run | top-1 % | epochs | seed | minutes | commit |", "|---|---:|---:|---:|---:|---|"]
@@ -80,8 +103,13 @@ def with_tables() -> str:
         if name.startswith("table") and name not in MEASURED
     }
     tables |= {name: (lambda name=name: measured(name)) for name in MEASURED}
-    text: str = filled((DOCS / "results.md").read_text(), tables | {"runs": runs_table})
+    text: str = filled((DOCS / "results.md").read_text(), tables | {"runs": runs_table, "spread": spread_table})
     return text
+
+
+def from_records() -> list[str]:
+    """Tables and figures that records are enough for."""
+    return [name for name in PLANNERS if name not in NEEDS_WEIGHTS]
 
 
 def finished(name: str) -> list[Outcome]:
@@ -133,7 +161,9 @@ def curves() -> bytes:
 
 
 def main() -> None:
-    """Write the page and its plots."""
+    """Write the page and its plots, and all that needs no more than records."""
+    for name in from_records():
+        write(RESULTS, made(name))
     (DOCS / "images" / "accuracy-bytes.svg").write_bytes(accuracy_against_bytes())
     (DOCS / "images" / "curves.svg").write_bytes(curves())
     (DOCS / "results.md").write_text(with_tables())

@@ -387,6 +387,8 @@ def test_how_far_kernels_are_from_two_values():
     assert two["deviation"] < 0.07  # half of a bin
     assert two["near_zero"] == 0
     assert two["peak"] == pytest.approx(1, abs=REACH / BINS)
+    assert numbers["std"] == pytest.approx(1, abs=0.01)
+    assert two["std"] == pytest.approx(np.std([-0.2, 0.2, 0.2]), abs=0.2 * REACH / BINS)  # half of a bin
     assert figures.spread_of(histogram([-0.1, 0.1, 0.3], 0.2))["peak"] == pytest.approx(0.5, abs=2 * REACH / BINS)
 
 

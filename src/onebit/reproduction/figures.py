@@ -41,8 +41,9 @@ def drawn(figure: Figure) -> dict[str, bytes]:
 
 
 def spread_of(histogram: Histogram) -> dict[str, float]:
-    """Numbers about a histogram, in units of a = mean |C|: how near to 0 and how near to -a and +a kernels are.
+    """Numbers about a histogram: how large kernels are, how near to 0 and how near to -a and +a.
 
+    std          of C, where what is beyond REACH * a counts as that; the others are in units of a = mean |C|
     deviation    of |C| from a: 0 if all are at -a and +a; 0.756 for a normal distribution around 0
     near_zero    the share with |C| < a/4: 0.158 for a normal distribution
     peak         where |C| is most often: the middle of the fullest bin
@@ -51,7 +52,9 @@ def spread_of(histogram: Histogram) -> dict[str, float]:
     centres = (np.arange(BINS) + 0.5) * (2 * REACH / BINS) - REACH
     share = counts / counts.sum()
     upper = (counts + counts[::-1])[BINS // 2 :]
+    mean = float((share * centres).sum())
     return {
+        "std": histogram.a * float(np.sqrt((share * (centres - mean) ** 2).sum())),
         "deviation": float(np.sqrt((share * (np.abs(centres) - 1) ** 2).sum())),
         "near_zero": float(share[np.abs(centres) < 0.25].sum()),
         "peak": float(centres[BINS // 2 + upper.argmax()]),
@@ -75,7 +78,8 @@ def histograms(parts: Sequence[tuple[str, Histogram | None]], title: str) -> Fig
         for mark in (-histogram.a, histogram.a):
             ax.axvline(mark, color=COLOURS[1], linestyle="--", linewidth=1)
         numbers = spread_of(histogram)
-        ax.set_xlabel(f"kernel; a = {histogram.a:.3g}\nmost often {numbers['peak']:.2f} a", fontsize="small")
+        words = f"kernel; a = {histogram.a:.3g}, std = {numbers['std']:.3g}"
+        ax.set_xlabel(f"{words}\nmost often {numbers['peak']:.2f} a", fontsize="small")
         ax.tick_params(labelsize="x-small")
     return figure
 
