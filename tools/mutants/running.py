@@ -89,7 +89,7 @@ def _prepare(copies: Sequence[Copy], trials: Sequence[Trial]) -> None:
 def _run(copies: Sequence[Copy], trials: Sequence[Trial], tell: Callable[[Verdict], None]) -> list[Verdict]:
     """Each copy takes a trial from those that wait, until there is none, or until one of them raises an error."""
     waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
-    for trial in trials:
+    for trial in sorted(trials, key=lambda trial: trial.is_native):  # at last: their engines are left as they are
         waiting.put(trial)
     with ThreadPoolExecutor(len(copies)) as pool:
         working = [pool.submit(_work, copy, waiting, tell) for copy in copies]
@@ -116,8 +116,6 @@ def _try(copy: Copy, trial: Trial) -> Verdict:
         if trial.is_native and (said := copy.build_engine()):
             raise BugError(f"{bug.name}: its new text is no C: {said[-2000:]}")
         code, said = copy.run([*PYTEST, *bug.tests], SECONDS)
-    if trial.is_native:
-        copy.build_engine()
     seconds = time.monotonic() - begun
     if code == PASSED:
         return Verdict(bug, killed=False, how="", seconds=seconds)
