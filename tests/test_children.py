@@ -6,9 +6,12 @@ import sys
 
 from children import child, end_children
 
-IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(9)"
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
-)
+IGNORES = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("here", flush=True)
+time.sleep(60)
+"""
 
 
 def test_children_are_ended(monkeypatch):
