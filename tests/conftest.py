@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 import torch
 
+from children import end_children
 from loops import small_net
 
 # Each example prints its own reproduction line on failure; time limits would make a slow machine fail.
@@ -28,6 +29,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, each with threads for a
 def _seeded():
     """Every test starts from the same random state, alone or in company."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_child_left():
+    """A test that fails in the middle leaves no process behind."""
+    yield
+    end_children()
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import termios
 import time
 from pathlib import Path
 
+from children import child
+
 ONEBIT = [str(Path(sys.executable).parent / "onebit")]  # the entry point that the package installs
 PLAIN = {
     "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "ONEBIT_DATA", "ONEBIT_ISA", "PYTHONUNBUFFERED", "RANK",
@@ -48,14 +50,14 @@ class Terminal:
     def __init__(self, *words, command=ONEBIT, columns=100, **changes):
         self._screen, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self._process = subprocess.Popen(
+        self._process = child(
             [*command, *words],
             env=environment(**changes),
             stdin=slave,
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 so that Ctrl-C is a signal
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(slave)
         self.shown = ""

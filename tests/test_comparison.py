@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from children import child
 from onebit.commands.compare import _words
 from onebit.comparison.plan import Plan, parse_contestants, runs
 from onebit.comparison.plot import plot
@@ -211,15 +212,10 @@ def test_a_worker_ends_with_its_parent(tmp_path):
         str(tmp_path),
         "--quiet",
     ]
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "onebit.commands.compare_worker", *words], stdin=subprocess.PIPE
-    )
+    worker = child([sys.executable, "-m", "onebit.commands.compare_worker", *words], stdin=subprocess.PIPE)
     wait_for(lambda: (tmp_path / "metrics.jsonl").exists() and (tmp_path / "metrics.jsonl").stat().st_size)
     worker.stdin.close()
-    try:
-        assert worker.wait(timeout=60) == 143
-    finally:
-        worker.kill()
+    assert worker.wait(timeout=60) == 143
     assert (tmp_path / "last.safetensors").exists()
 
 

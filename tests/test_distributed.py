@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from children import child
+
 WORKER = Path(__file__).with_name("distributed_worker.py")
 
 
 def start(mode, rank, world_size, folder):
     rendezvous, output = folder / f"rendezvous-{world_size}", folder / f"weights-{world_size}"
     command = [sys.executable, WORKER, mode, rank, world_size, rendezvous, output]
-    return subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+    return child([str(word) for word in command], stderr=subprocess.PIPE, text=True)
 
 
 def finish(process):
-    try:
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
+    _, errors = process.communicate(timeout=120)
     return process.returncode, errors
 
 

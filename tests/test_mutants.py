@@ -138,7 +138,7 @@ def test_entries_that_say_too_little(entry, tmp_path):
 
 
 def test_a_rate_below_95_percent_is_a_failure(capsys):
-    verdicts = [Verdict(a_bug(name=str(number)), number > 0, "", 1.0) for number in range(20)]
+    verdicts = [Verdict(a_bug(name=str(number)), number > 0, 1.0) for number in range(20)]
     assert program.report(verdicts) == 0
     assert program.report(verdicts[:19]) == 1
     out = capsys.readouterr().out

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import foreign_nets
+import onebit
 from data_files import cifar10_python
 from onebit.commands import COMMANDS, EXAMPLES, compare, make_parser, train
 from onebit.comparison.plan import parse_contestants
@@ -46,9 +47,23 @@ def test_a_trained_net_to_a_file_as_written(capsys, tmp_path, monkeypatch):
     assert names["net"](names["net"].prepare("photo.jpg")).shape == (1, 10)
 
 
-def test_other_blocks():
-    for block in BLOCKS[1:]:
-        exec("import onebit, torch\n" + block, {})
+def test_the_nets_of_the_package_are_what_their_comments_say():
+    """A block of single lines, each of which makes something."""
+    names, made = {"onebit": onebit}, []
+    for line in BLOCKS[1].splitlines():
+        exec(line, names)
+        made.append(names[line.partition(" = ")[0]])
+    pcnn, resnet, layer = made
+    with torch.inference_mode():
+        assert pcnn.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+        assert layer(torch.zeros(1, 64, 5, 5)).shape == (1, 64, 5, 5)
+    layers = [module for module in pcnn.modules() if isinstance(module, onebit.ProjectionConv2d)]
+    assert {each.num_projections for each in layers} == {4}
+    assert {each.out_channels for each in layers} == {4 * 16, 4 * 32, 4 * 64}
+    layers = [module for module in resnet.modules() if isinstance(module, onebit.ProjectionConv2d)]
+    assert len(layers) == 16
+    assert {each.activation_bits for each in layers} == {1}
+    assert layer.C.shape == (32, 64, 3, 3)
 
 
 def test_there_are_blocks():

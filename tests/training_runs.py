@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from children import child
 from onebit.commands import main
 from onebit.training.recipes import checked
 from onebit.training.session import train
@@ -39,7 +40,7 @@ def start(*words, module=("-m", "onebit"), **options):
     """A process of its own, whose output is kept."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, *module, *words], env=environment, **(pipes | options))
+    return child([sys.executable, *module, *words], env=environment, **(pipes | options))
 
 
 def command(*words, timeout=240, **options):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import signal
 import sys
 from collections import Counter
 
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--area", nargs="+", help="those of these areas")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once, each in a copy of its own (1)")
     words = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the copies go
     try:
         bugs = chosen(read_bugs(), words.only, words.area)
         if words.list:
@@ -63,7 +65,7 @@ def chosen(bugs: list[Bug], only: list[str] | None, areas: list[str] | None) -> 
 
 def tell(verdict: Verdict) -> None:
     """A line for each, as it comes."""
-    what = f"killed    {verdict.bug.name}: {verdict.how}" if verdict.killed else f"SURVIVED  {verdict.bug.name}"
+    what = f"killed    {verdict.bug.name}: {verdict.failed}" if verdict.killed else f"SURVIVED  {verdict.bug.name}"
     print(f"{verdict.seconds:6.1f} s  {what}", flush=True)
 
 

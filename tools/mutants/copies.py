@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .bugs import BugError
 from .places import Changed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +35,12 @@ class Stopped(Exception):  # noqa: N818 not an error: Ctrl-C
 
 
 class Copy:
-    """The tree in a folder of its own, with processes that can be ended, and an engine that is built there."""
+    """The tree in a folder of its own, an engine that is built there, and pytest at work on it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         self._stopped = False
+        self._clock = int(time.time())
         skipped = {str(ROOT / name) for name in FOLDERS_LEFT_OUT}
         shutil.copytree(
             ROOT,
@@ -49,17 +51,13 @@ class Copy:
                 | LEFT_OUT(where, names)
             ),
         )
-        (self.root / "build").mkdir()
         start = self.root / "build" / "start"
-        start.mkdir()
+        start.mkdir(parents=True)
         (start / "sitecustomize.py").write_text(HERE_FIRST.format(source=str(self.root / "src")))
-        self.environment = os.environ | {
-            "PYTHONPATH": str(start),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        self._environment = os.environ | {"PYTHONPATH": str(start), "OMP_NUM_THREADS": "1"}
         self._library = self.root / "src" / "onebit" / LIBRARY
         self._engine = self.root / "build" / "engine"
+        self._nursery: subprocess.Popen[str] | None = None
 
     def take_engine(self, library: Path) -> None:
         """Use an engine that is built already."""
@@ -67,56 +65,76 @@ class Copy:
 
     def build_engine(self) -> str:
         """Make the engine of the copy's sources; what the compiler said if it can't be made."""
-        if not self._engine.exists():
-            words = ["cmake", "-S", ".", "-B", str(self._engine), f"-DPython_EXECUTABLE={sys.executable}"]
-            code, said = self.run([*words, "-DCMAKE_BUILD_TYPE=Release"], 600)
-            if code:
-                raise BugError(f"the engine can't be configured: {said[-2000:]}")
-        code, said = self.run(["cmake", "--build", str(self._engine), "--target", "_native"], 1800)
-        if code:
-            return said
+        configure = ["cmake", "-S", ".", "-B", str(self._engine), f"-DPython_EXECUTABLE={sys.executable}"]
+        build = ["cmake", "--build", str(self._engine), "--target", "_native"]
+        for words in ([] if self.has_built else [configure]) + [build]:
+            done = subprocess.run(  # noqa: S603 no shell; words are ours
+                words, cwd=self.root, env=self._environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                return done.stdout + done.stderr
         self.take_engine(next(self._engine.glob("_native*.so")))
         return ""
+
+    @property
+    def has_built(self) -> bool:
+        """Whether its engine is made here."""
+        return self._engine.exists()
 
     @contextlib.contextmanager
     def changed(self, change: Changed) -> Iterator[None]:
         """The copy with the bug in it."""
         path = self.root / change.path
         before = path.read_text()
-        path.write_text(change.content)
+        self._write(path, change.content)
         try:
             yield
         finally:
-            path.write_text(before)
+            self._write(path, before)
 
-    def run(self, words: list[str], seconds: float) -> tuple[int | None, str]:
-        """Exit code (None: it took too long) and output; whatever it has started is ended with it."""
+    def _write(self, path: Path, content: str) -> None:
+        """Each time with a time of its own, in whole seconds, which is what Python and make look at."""
+        path.write_text(content)
+        self._clock += 2
+        os.utime(path, (self._clock, self._clock))
+
+    def pytest(self, words: list[str], seconds: float) -> tuple[int | None, str]:
+        """Exit code (None: it took too long) and output; whatever the tests have started is ended with them."""
         if self._stopped:
             raise Stopped
-        # Into a file: a pipe would stay open for as long as anything that was started holds it.
-        output = self.root / "build" / "output.txt"
-        with output.open("wb") as out:
-            process = subprocess.Popen(  # noqa: S603 no shell; words are ours and of the bugs' files
-                words,
+        if self._nursery is None:
+            self._nursery = subprocess.Popen(  # noqa: S603 our own interpreter and module
+                [sys.executable, str(Path(__file__).with_name("nursery.py"))],
                 cwd=self.root,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own; and Ctrl-C is for us
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+                start_new_session=True,  # Ctrl-C is for us
             )
-        limit = time.monotonic() + seconds
-        try:
-            while (code := process.poll()) is None and time.monotonic() < limit and not self._stopped:
-                time.sleep(0.05)
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        asked, answers = self._nursery.stdin, self._nursery.stdout
+        if asked is None or answers is None:
+            raise RuntimeError("the nursery has no pipes")
+        output = self.root / "build" / "output.txt"
+        asked.write(json.dumps([words, str(output)]) + "\n")
+        pid = int(answers.readline())
+        limit, is_done = time.monotonic() + seconds, False
+        while not is_done and time.monotonic() < limit and not self._stopped:
+            is_done = bool(select.select([answers], [], [], 0.1)[0])
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        code = int(answers.readline())
         if self._stopped:
             raise Stopped
-        return code, output.read_text(errors="replace")
+        return (code if is_done else None), output.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End what runs, start no more."""
+        """Start no more; what runs is ended."""
         self._stopped = True
+
+    def close(self) -> None:
+        """Once nothing runs any more."""
+        if self._nursery is not None and self._nursery.stdin is not None:
+            self._nursery.stdin.close()
+            self._nursery.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from .copies import Copy, Stopped
 from .places import NATIVE, Changed, Tree
 
 SECONDS = 600  # for the tests of one bug; what takes longer counts as seen
-PASSED, FAILED, INTERRUPTED = 0, 1, 2  # pytest's exit codes; 2: a test file could not even be imported
-PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+PASSED, INTERRUPTED = 0, 2  # of pytest's exit codes; 2: a test file could not even be imported
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider"]
 
 
 class Verdict(NamedTuple):
@@ -26,8 +26,8 @@ class Verdict(NamedTuple):
 
     bug: Bug
     killed: bool
-    how: str
     seconds: float
+    failed: str = ""  # the test that saw it, if it is known
 
 
 class Trial(NamedTuple):
@@ -48,11 +48,13 @@ def campaign(bugs: Sequence[Bug], jobs: int, tell: Callable[[Verdict], None]) ->
         copies = [Copy(Path(folder, str(number))) for number in range(min(jobs, len(bugs)))]
         trials = trials_of(bugs, copies[0].root)
         try:
-            _prepare(copies, trials)
-            return _run(copies, trials, tell)
-        finally:  # Ctrl-C, too
+            _put_engines(copies, trials)
+            verdicts = _run(copies, trials, tell)
+            _check_without_bugs(copies[0], verdicts)
+        finally:
             for copy in copies:
-                copy.stop()
+                copy.close()
+    return verdicts
 
 
 def trials_of(bugs: Sequence[Bug], root: Path) -> list[Trial]:
@@ -68,8 +70,7 @@ def trials_of(bugs: Sequence[Bug], root: Path) -> list[Trial]:
     return trials
 
 
-def _prepare(copies: Sequence[Copy], trials: Sequence[Trial]) -> None:
-    """An engine for every copy; and the tests must pass as long as there is no bug."""
+def _put_engines(copies: Sequence[Copy], trials: Sequence[Trial]) -> None:
     if any(trial.is_native for trial in trials):
         for copy in copies:
             if said := copy.build_engine():
@@ -79,25 +80,35 @@ def _prepare(copies: Sequence[Copy], trials: Sequence[Trial]) -> None:
 
         for copy in copies:
             copy.take_engine(Path(str(_native.__file__)))
-    tests = {test for trial in trials for test in trial.bug.tests}
-    once = sorted(test for test in tests if "::" not in test or test.partition("::")[0] not in tests)
-    code, said = copies[0].run([*PYTEST, *once], len(once) * SECONDS)
+
+
+def _check_without_bugs(copy: Copy, verdicts: Sequence[Verdict]) -> None:
+    """What has failed must have failed because of the bug: without any, those tests pass."""
+    if said := copy.build_engine() if copy.has_built else "":
+        raise BugError(f"the engine can't be built: {said[-2000:]}")
+    killed = [verdict for verdict in verdicts if verdict.killed]
+    tests = {test for verdict in killed for test in ([verdict.failed] if verdict.failed else verdict.bug.tests)}
+    code, said = copy.pytest([*PYTEST, *sorted(tests)], SECONDS + 10 * len(tests)) if tests else (PASSED, "")
     if code != PASSED:
-        raise BugError(f"the tests fail without any bug:\n{said[-4000:]}")
+        raise BugError(f"without any bug, too, there are tests that fail:\n{said[-4000:]}")
 
 
 def _run(copies: Sequence[Copy], trials: Sequence[Trial], tell: Callable[[Verdict], None]) -> list[Verdict]:
     """Each copy takes a trial from those that wait, until there is none, or until one of them raises an error."""
     waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
-    for trial in trials:
+    for trial in sorted(trials, key=lambda trial: trial.is_native):  # at last: their engines are left as they are
         waiting.put(trial)
     with ThreadPoolExecutor(len(copies)) as pool:
         working = [pool.submit(_work, copy, waiting, tell) for copy in copies]
         try:
             wait(working, return_when=FIRST_EXCEPTION)
-        finally:  # or the pool would wait for them
+            if any(each.done() and each.exception() for each in working):
+                for copy in copies:
+                    copy.stop()
+        except BaseException:  # Ctrl-C, too: the pool waits for them
             for copy in copies:
                 copy.stop()
+            raise
     return [verdict for each in working for verdict in each.result()]
 
 
@@ -115,20 +126,14 @@ def _try(copy: Copy, trial: Trial) -> Verdict:
     with copy.changed(trial.change):
         if trial.is_native and (said := copy.build_engine()):
             raise BugError(f"{bug.name}: its new text is no C: {said[-2000:]}")
-        code, said = copy.run([*PYTEST, *bug.tests], SECONDS)
-    if trial.is_native:
-        copy.build_engine()
+        code, said = copy.pytest([*PYTEST, *bug.tests], SECONDS)
     seconds = time.monotonic() - begun
-    if code == PASSED:
-        return Verdict(bug, killed=False, how="", seconds=seconds)
-    if code is None:
-        return Verdict(bug, killed=True, how=f"not done after {SECONDS} s", seconds=seconds)
-    if code in {FAILED, INTERRUPTED} or code < 0:
-        return Verdict(bug, killed=True, how=_who(said), seconds=seconds)
-    raise BugError(f"{bug.name}: its tests can't be run:\n{said[-2000:]}")
+    if code is not None and code > INTERRUPTED:
+        raise BugError(f"{bug.name}: its tests can't be run:\n{said[-2000:]}")
+    return Verdict(bug, code != PASSED, seconds, _failed(said))
 
 
-def _who(said: str) -> str:
-    """The test that failed, of what pytest printed."""
-    lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return lines[-1].split(" - ")[0].partition(" ")[2] if lines else "the process died"
+def _failed(said: str) -> str:
+    """The test that failed, of what pytest printed; nothing if it could not say so."""
+    found = re.findall(r"^(?:FAILED|ERROR) (tests/\S+::.+?)(?: - .*)?$", said, re.MULTILINE)
+    return found[-1] if found else ""
