@@ -619,7 +619,7 @@ def test_a_copy_chooses_its_kernels_anew(monkeypatch):
     assert pickle.loads(sent).isa == "scalar"
 
 
-@pytest.mark.parametrize("path", [None, b"net.onebit", 3])
+@pytest.mark.parametrize("path", [None, ["net.onebit"], 3])
 def test_load_of_what_is_no_path(path):
     with pytest.raises(UserError, match="the path of a .onebit file is expected"):
         onebit.load(path)

@@ -306,7 +306,7 @@ def test_from_python(net, digits):
     test = load_data("digits").test
     mean, std, _ = packed.model.preprocessing
     assert np.array_equal(batch, standardised(test.images[:2], mean, std))
-    with pytest.raises(BadImageError, match="no such file"):
+    with pytest.raises(BadImageError, match=r"digits0/none\.png: no such file$"):
         packed.prepare(digits / "none.png")
 
 

@@ -29,7 +29,6 @@ class Engine(Runnable):
         if remark:
             warnings.warn(remark, stacklevel=2)
         self._net, self._steps, self._native_steps = compile_net(model, self.isa, self.threads)
-        self._output_shape = model.values[model.graph.nodes[-1].name].shape
 
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net.
@@ -54,7 +53,7 @@ class Engine(Runnable):
         return _restored, (self.model, self._wanted_isa, self.threads)
 
     def _run(self, x: Floats, seconds: NDArray[np.float64] | None) -> Floats:
-        images, shape = checked_input(x, self.model), self._output_shape
+        images, shape = checked_input(x, self.model), self.output_shape
         if images.flags.c_contiguous and images.flags.aligned:
             outputs = np.empty((len(images), *shape), np.float32)
             self._net.run(images, False, outputs, seconds)
