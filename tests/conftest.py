@@ -20,6 +20,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "onebit"))
 
 SOURCE = Path(os.environ.get("ONEBIT_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
+# As in an environment that is activated: what is advised begins with `onebit` (else: tests/test_advice.py).
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, each with threads for all cores, they would be slower
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from onebit import demonstration
 from onebit.demonstration import config_of, contestants
 from onebit.modelfile import read_model
 from onebit.summary import summarize
+from terminals import piped
 from training_runs import call, command, start
 
 
@@ -104,9 +106,15 @@ def test_ctrl_c_and_on(tmp_path):
     assert process.returncode == 130, err
     assert "stopped" in err.splitlines()[-1]
     assert "Traceback" not in err
-    code, out, err = command(*words)
+    code, out, err = piped(*words, PATH="/usr/bin:/bin")  # nobody has activated the environment
     assert code == 0, err
     assert "│ W1A1 " in out
+    advised = [re.split(r"\s{2,}", line.strip()) for line in err.partition("go on with:\n")[2].splitlines()]
+    assert [what for _, what in advised][:2] == ["what the net sees in image files", "what is in the file"]
+    for line, _ in advised:
+        quick = " --rounds 1 --seconds 0.001" if " bench " in line else ""
+        done = subprocess.run(["sh", "-c", line + quick], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
 
 
 def test_projections_share_their_bits(tmp_path, capsys):

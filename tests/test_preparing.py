@@ -310,7 +310,7 @@ def test_a_stream_without_end_is_refused():
     endless = Endless()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("onebit.loading.MAX_FILE", 1 << 20)
-        patched.setattr("onebit.modelfile.MAX_FILE", 1 << 20)
+        patched.setattr("onebit.container.MAX_FILE", 1 << 20)
         with pytest.raises(onebit.ModelFileError, match="larger than the 1048576 bytes"):
             onebit.load(endless)
     assert endless.given == (1 << 20) + 1

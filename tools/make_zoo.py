@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from onebit import zoo
+from onebit.advice import program
 from onebit.commands import main as onebit_command
 from onebit.console import complain, say
 from onebit.errors import UserError, WorkError
@@ -63,7 +64,7 @@ def made(arguments: argparse.Namespace) -> tuple[Card, bytes]:
     run = RunFolder(user_path(arguments.run))
     config = checked(run.stored_config())
     if run.summary() is None:
-        raise UserError(f"{run.path}: is not finished; onebit train --resume {run.path}")
+        raise UserError(f"{run.path}: is not finished; {program()} train --resume {run.path}")
     commit = json.loads((run.path / ENVIRONMENT).read_text()).get("commit")
     if commit is None or commit.endswith("-dirty"):
         raise UserError(f"{run.path}: was trained by code of no commit ({commit}), so nobody can do it again")

@@ -92,8 +92,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED_TO_TRAIN:
             raise
+        from onebit.advice import install_extra
+
         raise ImportError(
-            f"onebit.{name} needs {_NEEDED_TO_TRAIN[error.name]}: pip install 'onebit[train]'"
+            f"onebit.{name} needs {_NEEDED_TO_TRAIN[error.name]}: {install_extra('train')}"
         ) from error
     found = home if name == _HOME[name] else getattr(home, name)
     globals()[name] = found

@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, NamedTuple
 
+from onebit.advice import install, install_for, program
 from onebit.errors import UserError
 from onebit.machine import cores, this_machine
 from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native, why_isa
@@ -101,7 +102,7 @@ def engine() -> Iterator[Finding]:
 def _package(name: str, *, must_be_there: bool = False) -> Finding:
     module, problem = _imported(name)
     if module is None and must_be_there:
-        return Finding(name, "wrong", problem, _how_to_get(name))
+        return Finding(name, "wrong", problem, install_for(name))
     return Finding(name, "ok", _version(name)) if module else _missing(name, problem)
 
 
@@ -121,7 +122,7 @@ def _optional(name: str) -> Finding:
 
 
 def _missing(name: str, problem: str = "not installed") -> Finding:
-    return Finding(name, "missing", f"{problem}; {PURPOSES[name]}", _how_to_get(name))
+    return Finding(name, "missing", f"{problem}; {PURPOSES[name]}", install_for(name))
 
 
 def _version(distribution: str) -> str:
@@ -131,26 +132,14 @@ def _version(distribution: str) -> str:
         return "of an unknown version"
 
 
-def _how_to_get(distribution: str) -> str:
-    """The extra of onebit that brings it, if there is one."""
-    try:
-        wanted = importlib.metadata.requires("onebit") or []
-    except importlib.metadata.PackageNotFoundError:
-        wanted = []
-    for line in wanted:
-        if found := re.match(rf"{distribution}\b(?!-).*extra == ['\"]([\w-]+)", line):
-            return f"pip install 'onebit[{found[1]}]'"
-    return f"pip install {distribution}"
-
-
 def _torch() -> Finding:
     torch, problem = _imported("torch")
     if torch is None:
         lacking = _missing("torch", problem)
-        smaller = f"before it, for a much smaller build for CPUs: pip install torch --index-url {CPU_WHEELS}"
+        smaller = f"before it, for a much smaller build for CPUs: {install(f'torch --index-url {CPU_WHEELS}')}"
         return lacking._replace(advice=f"{lacking.advice}; {smaller}")
     if not hasattr(torch, "accelerator"):
-        return Finding("torch", "missing", f"{torch.__version__}, too old", "pip install --upgrade 'torch>=2.6'")
+        return Finding("torch", "missing", f"{torch.__version__}, too old", install("--upgrade 'torch>=2.6'"))
     device = torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"
     if device == "cuda":
         device = f"cuda ({torch.cuda.device_count()} x {torch.cuda.get_device_name()})"
@@ -167,7 +156,7 @@ def _pillow() -> Finding:
     lacking = [kind for kind, name in (("JPEG", "jpg"), ("WebP", "webp")) if not module.check(name)]
     if lacking:
         found = f"{_version('pillow')}, without {' and '.join(lacking)}"
-        return Finding("pillow", "missing", found, "pip install --force-reinstall --only-binary :all: pillow")
+        return Finding("pillow", "missing", found, install("--force-reinstall --only-binary :all: pillow"))
     return Finding("pillow", "ok", f"{_version('pillow')}, with JPEG and WebP")
 
 
@@ -205,7 +194,10 @@ def _data(data_dir: str | None) -> Iterator[Finding]:
             yield Finding(name, "ok", f"{archive}, unpacked at its first use")
         else:
             yield Finding(
-                name, "missing", "not there", f"`onebit train --data {name} --data-dir {root}` fetches it"
+                name,
+                "missing",
+                "not there",
+                f"{program()} train --data {name} --data-dir {shlex.quote(str(root))}   fetches it",
             )
     train, test = parts_of(root)
     if train.is_dir() and test is not None:

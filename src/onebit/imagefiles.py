@@ -110,7 +110,7 @@ def _picture(source: Source, mode: str, enough: int) -> Picture:
 
 
 def _opened(source: Any) -> AbstractContextManager[IO[bytes]]:
-    """The source as an open file; whoever gave us one that is open closes it. Raises BadImageError if it is no image."""
+    """The source, open; whoever gave us one that is open closes it. Raises BadImageError."""
     if isinstance(source, bytes | bytearray | memoryview):
         return io.BytesIO(source)
     if isinstance(source, io.TextIOBase):

@@ -19,11 +19,11 @@ OURS = "onebit"
 
 
 class Peer(NamedTuple):
-    """A program: the packages that it needs, and what brings them. Its module makes the net ready in it."""
+    """A program: the packages that it needs, the extra that brings them, and the module that makes a net ready."""
 
     title: str
     needs: tuple[str, ...]
-    install: str
+    extra: str
     module: str
 
     def missing(self) -> list[str]:
@@ -31,11 +31,10 @@ class Peer(NamedTuple):
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-_BENCH = "pip install 'onebit[bench]'"
 PEERS = {
-    "torch": Peer("PyTorch", ("torch",), "pip install 'onebit[train]'", "torch_net"),
-    "onnxruntime": Peer("ONNX Runtime", ("onnx", "onnxruntime"), _BENCH, "onnxruntime_net"),
-    "openvino": Peer("OpenVINO", ("onnx", "openvino"), _BENCH, "openvino_net"),
+    "torch": Peer("PyTorch", ("torch",), "train", "torch_net"),
+    "onnxruntime": Peer("ONNX Runtime", ("onnx", "onnxruntime"), "bench", "onnxruntime_net"),
+    "openvino": Peer("OpenVINO", ("onnx", "openvino"), "bench", "openvino_net"),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onebit.advice import install_extra
 from onebit.benching.contestants import PEERS, Row
 from onebit.benching.layers import Layer, Limit
 from onebit.benching.measuring import Effort, Table
@@ -94,7 +95,7 @@ class Report(NamedTuple):
             "layers": [layer._asdict() | {"gmacs_per_second": layer.gmacs_per_second} for layer in self.layers],
             "not_accelerated": [limit._asdict() for limit in self.limits],
             "not_installed": [
-                {"peer": name, "lacks": lacks, "install": PEERS[name].install}
+                {"peer": name, "lacks": lacks, "install": install_extra(PEERS[name].extra)}
                 for name, lacks in self.missing.items()
             ],
         }
@@ -199,7 +200,7 @@ def _show_notes(report: Report) -> None:
         _say(line)
     for name, lacks in report.missing.items():
         peer = PEERS[name]
-        _say(f"{peer.title}: not compared: {' and '.join(lacks)} not installed; {peer.install}")
+        _say(f"{peer.title}: not compared: {' and '.join(lacks)} not installed; {install_extra(peer.extra)}")
 
 
 def _show_layers(layers: list[Layer], batch: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from onebit.advice import install_for, is_known, program
 from onebit.console import complain, quietly
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.machine import cores
@@ -45,17 +46,6 @@ EXAMPLES = """examples:
   onebit doctor                            what is installed, what is missing and how to get it
   onebit help train                        the options and examples of a command
 """
-# What to install for a module that lacks.
-EXTRAS = {
-    "torch": "train",
-    "pydantic": "train",
-    "matplotlib": "train",
-    "rich": "cli",
-    "PIL": "cli",
-    "safetensors": "cli",
-    "shtab": "cli",
-    "onnx": "onnx",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,9 +72,9 @@ def _told(words: list[str]) -> int:
     except KeyboardInterrupt:
         line, code = "stopped", 130
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        if not (error.name and is_known(error.name)):
             raise
-        line, code = f"needs {error.name}: pip install 'onebit[{EXTRAS[error.name]}]'", 2
+        line, code = f"needs {error.name}: {install_for(error.name)}", 2
     except (UserError, NotFiniteError) as error:
         line, code = str(error), 2
     except WorkError as error:
@@ -138,9 +128,9 @@ def _run(name: str, words: list[str]) -> int:
 
 def _parse(name: str, words: list[str]) -> argparse.Namespace:
     if name and name not in COMMANDS and (near := get_close_matches(name, COMMANDS, n=1)):
-        raise UserError(f"there is no such command; did you mean {near[0]}? see onebit --help")
+        raise UserError(f"there is no such command; did you mean {near[0]}? see {program()} --help")
     parser = make_parser(name) if name in COMMANDS else make_parser()
-    see = f"see {f'onebit {name}'.strip()} --help"
+    see = f"see {f'{program()} {name}'.strip()} --help"
     # Before argparse, which would rather say that something else is missing.
     flags = {flag for action in actions_of(parser) for flag in action.option_strings}
     for word in itertools.takewhile(lambda word: word != "--", words):
@@ -160,7 +150,7 @@ def make_parser(*commands: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="onebit",
         description="1-bit convolutional nets, trained in stock PyTorch, kept and run as bits.",
-        epilog=EXAMPLES,
+        epilog=_examples(EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"onebit {__version__}")
@@ -171,7 +161,7 @@ def make_parser(*commands: str) -> argparse.ArgumentParser:
             name,
             help=module.HELP,
             description=module.HELP,
-            epilog=module.EXAMPLES,
+            epilog=_examples(module.EXAMPLES),
             usage=getattr(module, "USAGE", None),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,  # a flag that comes later must not change what an old command line means
@@ -181,6 +171,12 @@ def make_parser(*commands: str) -> argparse.ArgumentParser:
             if not any("--quiet" in action.option_strings for action in actions_of(subparser)):
                 subparser.add_argument("--quiet", action="store_true", help="no progress, no remarks")
     return parser
+
+
+def _examples(text: str) -> str:
+    """Examples, and how they are typed where the shell does not know `onebit`."""
+    name = program()
+    return text if name == "onebit" else f"{text}\nHere `onebit` is not on the PATH: type {name} in its place."
 
 
 def add_threads(parser: argparse.ArgumentParser, what: str) -> None:
@@ -231,7 +227,9 @@ class _Parser(argparse.ArgumentParser):
     """One that says a mistake in one line, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
+        raise UserError(
+            f"{message}; see {program()} {self.prog.removeprefix('onebit').strip()}".rstrip() + " --help"
+        )
 
 
 def _module(command: str) -> Any:

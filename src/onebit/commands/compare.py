@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from onebit.advice import program
 from onebit.console import complain, counted, print_table
 from onebit.errors import UserError
 
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         facts = _facts(folder, plan, planned, base, failures, points)
         _keep(folder, table, facts)
     if stopped:
-        complain("onebit compare", f"stopped and saved; go on with: onebit compare --resume {folder}")
+        complain("onebit compare", f"stopped and saved; go on with: {_resume(folder)}")
         return 128 + stopped
     if arguments.quiet:  # else it was said when it happened
         for failure in failures:
@@ -154,8 +156,12 @@ def _begun(folder: Path, plan: Plan, base: Config) -> Config:
         return base
     old_plan, old_base = stored(folder)
     if old_plan != plan or changed_keys(old_base, base):
-        raise UserError(f"{folder}: holds another comparison: --resume {folder} to go on with it, or use --out")
+        raise UserError(f"{folder}: holds another comparison; go on with it: {_resume(folder)}; or use --out")
     return old_base
+
+
+def _resume(folder: Path) -> str:
+    return f"{program()} compare --resume {shlex.quote(str(folder))}"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from onebit.advice import program
 from onebit.console import say
 
 HELP = "print a script that lets the tab key complete commands, options, recipes, methods and files"
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             make_parser(name)
             known.append(name)
         except ModuleNotFoundError as error:
-            say(f"onebit {name} is left out: it needs {error.name} (see onebit doctor)")
+            say(f"onebit {name} is left out: it needs {error.name} (see {program()} doctor)")
     parser = make_parser(*known)
     for action in actions_of(parser):
         _suggest(action)

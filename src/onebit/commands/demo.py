@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onebit.advice import program
 from onebit.errors import UserError
 from onebit.paths import user_path
 
@@ -100,13 +102,13 @@ def _tell(rows: list[Outcome], data: str, page: Path, images: Path) -> None:
     from onebit.console import print_table, say
 
     print_table(_title(data), HEADINGS, map(cells, rows))
-    net = f"{rows[-1].run}/net.onebit"
+    net = shlex.quote(f"{rows[-1].run}/net.onebit")
     for line in [
         *remarks(rows, data),
         "go on with:",
-        f"  onebit run {net} {images}    what the net sees in image files",
-        f"  onebit inspect {net}    what is in the file",
-        f"  onebit bench {net}    layer by layer, beside other programs",
+        f"  {program()} run {net} {shlex.quote(str(images))}    what the net sees in image files",
+        f"  {program()} inspect {net}    what is in the file",
+        f"  {program()} bench {net}    layer by layer, beside other programs",
     ]:
         say(line)
     print(f"the page to look at: {page}")  # noqa: T201

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onebit.advice import program
 from onebit.console import Progress, say
 from onebit.errors import UserError
 from onebit.paths import user_path
@@ -104,8 +105,8 @@ def _of_file(arguments: argparse.Namespace) -> Told:
     kind = _kind(arguments)
     if kind is None:
         raise UserError(
-            f"{arguments.net}: is exported already; `onebit inspect` shows what is in it, --to onnx, qonnx or npz "
-            "writes it for other programs"
+            f"{arguments.net}: is exported already; `{program()} inspect` shows what is in it, "
+            "--to onnx, qonnx or npz writes it for other programs"
         )
     for name in OF_RUNS:
         if getattr(arguments, name) is not None:

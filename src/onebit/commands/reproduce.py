@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+from onebit.advice import program
 from onebit.console import complain, print_table, say
 from onebit.errors import UserError
 from onebit.paths import user_path
@@ -128,7 +129,7 @@ def _print_plan(setting: Setting, missing: Sequence[Experiment]) -> int:
     if not missing:
         say("nothing to train")
     for run in missing:
-        print(shlex.join(["onebit", *prepare(setting.out / RUNS, run)]))  # noqa: T201
+        print(f"{program()} {shlex.join(prepare(setting.out / RUNS, run))}")  # noqa: T201
     return 0
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from onebit.advice import program
 from onebit.commands import add_threads, threads_of
 from onebit.errors import UserError
 
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     piped = b""
     if STDIN in arguments.images:
         if sys.stdin.isatty():
-            raise UserError("-: nothing is piped in; e.g. cat photo.jpg | onebit run net.onebit -")
+            raise UserError(f"-: nothing is piped in; e.g. cat photo.jpg | {program()} run net.onebit -")
         piped = sys.stdin.buffer.read()
     images = find_images(arguments.images, piped)
     if all(found.problem for found in images):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from onebit.advice import program
 from onebit.console import complain, counted
 from onebit.errors import UserError, WorkError
 
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         summary = train(config, out, resume=resume, quiet=arguments.quiet)
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
-            complain("onebit train", f"stopped and saved; go on with: onebit train --resume {out}")
+            complain("onebit train", f"stopped and saved; go on with: {_resume(out)}")
         return 128 + stop.signal_number
     except WorkError as error:
         raise WorkError(f"{error}. {_what_next(out)}") from error
@@ -115,8 +117,12 @@ def _what_next(out: Path) -> str:
     from onebit.training.runfolder import RunFolder
 
     if RunFolder(out).has_checkpoint():
-        return f"Go on with: onebit train --resume {out}"
+        return f"Go on with: {_resume(out)}"
     return "There is no checkpoint yet: the same command begins anew"
+
+
+def _resume(out: Path) -> str:
+    return f"{program()} train --resume {shlex.quote(str(out))}"
 
 
 def _what(arguments: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, Path, bool]:

@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from onebit.advice import program
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -69,10 +71,10 @@ def told(card: Card, file: Path) -> list[str]:
     ]
     net, where = f"zoo:{card.name}", "" if card.data_key == "digits" else " --data-dir DATA"
     uses: list[tuple[str, ...]] = [
-        (f"onebit run {net} photo.jpg", "what it sees in images"),
-        (f"onebit eval {net}{where}", "its accuracy, measured again"),
-        (f"onebit inspect {net}", "its layers"),
-        (f"onebit bench {net}", "how fast it is here"),
+        (f"{program()} run {net} photo.jpg", "what it sees in images"),
+        (f"{program()} eval {net}{where}", "its accuracy, measured again"),
+        (f"{program()} inspect {net}", "its layers"),
+        (f"{program()} bench {net}", "how fast it is here"),
         (f'onebit.load("{net}")', "in Python"),
     ]
     lines = [f"{net}: {card.description}, {card.bits}", ""]

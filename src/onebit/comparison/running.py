@@ -137,7 +137,11 @@ def _outcome(folder: Path, process: Process, interrupted: bool) -> Failure | Non
     why = lines[-1].removeprefix("onebit train: ") if lines else f"the process ended with code {code}"
     if code < 0:
         why = f"the process was ended by signal {-code}"
-    why = why.partition(". Use a smaller --lr")[0]  # of a single run: here the others of the grid are the remedy
+    for advice in (
+        ". Use a smaller --lr",
+        ". Go on with: ",
+    ):  # of a single run; here it is the comparison that goes on
+        why = why.partition(advice)[0]
     if code == 2 and why.startswith("stopped at step"):
         switch(where, {ERROR: (why + "\n").encode()})
     return Failure(process.run, why)

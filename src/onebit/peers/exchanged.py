@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onebit.advice import install_extra
 from onebit.engine import Engine
 from onebit.errors import WorkError
 from onebit.exchange.converting import Kind, content_of, write_content
@@ -64,7 +65,7 @@ class Written(NamedTuple):
         """What is good to know, for people."""
         made = [REMARKS[self.kind, self.packed]]
         if self.agreement is None and self.kind in PROGRAMS:
-            made.append(f"not run to compare: pip install 'onebit[{self.kind}]' brings {PROGRAMS[self.kind]}")
+            made.append(f"not run to compare: {install_extra(self.kind)} brings {PROGRAMS[self.kind]}")
         return made
 
 

@@ -48,8 +48,8 @@ METHOD_NAMES = (
     "pcnn", "binaryconnect", "bnn", "lbcnn", "bwn", "xnor", "mcdonnell", "dorefa", "abc", "bireal", "mcn", "float",
 )  # fmt: skip
 OPTIONS = (
-    "lam", "eta", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
-    "sparsity", "num_intermediate", "magnitude_aware",
+    "lam", "eta", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases",
+    "theta", "sparsity", "num_intermediate", "magnitude_aware",
 )  # fmt: skip
 
 

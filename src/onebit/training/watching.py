@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from onebit.advice import install_extra
 from onebit.console import LINE_SECONDS, counted, progress_bars, say, start
 from onebit.errors import UserError
 
@@ -146,7 +147,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("--tensorboard needs a package: pip install 'onebit[tensorboard]'") from None
+            raise UserError(f"--tensorboard needs a package: {install_extra('tensorboard')}") from None
         # What a run that was interrupted wrote after its checkpoint is written again.
         self._writer = SummaryWriter(folder, purge_step=step + 1 if step else None)
 
