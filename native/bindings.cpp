@@ -217,6 +217,9 @@ public:
         check(onebit_add_conv2d(net_.get(), input, &window, outputs, weight.data(), weight.size(), keeps_zeros,
                                 &output.given));
     }
+    void again(size_t step, int32_t input, const Output &output) {
+        check(onebit_add_again(net_.get(), step, input, &output.given));
+    }
     void pointwise(int32_t input, const Output &output) {
         check(onebit_add_pointwise(net_.get(), input, &output.given));
     }
@@ -390,6 +393,7 @@ NB_MODULE(_native, m) {
              "groups"_a, "outputs"_a, "weight"_a, "output"_a)
         .def("conv2d", &Net::conv2d, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "groups"_a,
              "outputs"_a, "weight"_a, "keeps_zeros"_a, "output"_a)
+        .def("again", &Net::again, "step"_a, "input"_a, "output"_a)
         .def("pointwise", &Net::pointwise, "input"_a, "output"_a)
         .def("pool", &Net::pool, "input"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "pool"_a, "sizes"_a,
              "output"_a)

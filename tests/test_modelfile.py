@@ -474,7 +474,7 @@ def test_the_specification_names_every_operation_attribute_tensor_and_limit():
         (container, ["MAX_FILE", "MAX_TEXT", "MAX_SIDES"]),
         (modelfile, ["MAX_CLASSES", "MAX_PARAMETERS"]),
         (jsonfields, ["MAX_NAME"]),
-        (checking, ["MAX_NODES", "MAX_SIDE", "MAX_VALUE", "MAX_WORK", "MAX_SUM"]),
+        (checking, ["MAX_NODES", "MAX_SIDE", "MAX_VALUE", "MAX_WEIGHTS", "MAX_WORK", "MAX_SUM"]),
     ):
         for limit in limits:
             assert f"{getattr(module, limit):,}" in text, limit

@@ -2,7 +2,8 @@
 
    A net is made of values (what flows) and steps (what makes them), added in the order in which they run. Every call
    checks what it is given and returns ONEBIT_OK or an error; `onebit_error` says in a line what was wrong. Nothing
-   is kept of the caller's pointers: tensors are copied, in the form that the kernels want.
+   is kept of the caller's pointers: tensors are copied, in the form that the kernels want. Those of a net take 4 GiB at
+   most; beyond that there is ONEBIT_NO_MEMORY.
 
    Inside, an image is laid out by rows, columns, channels (NHWC). Floats and sums take 4 bytes a number,
    levels one (the level less the lowest there is); bits are packed 64 channels to a word, the first in the lowest bit, 1 for +1; what is left of a pixel's last word is 0. */
@@ -90,6 +91,9 @@ onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_win
    in a row of the kernel (planes inside of taps) fits 16 bits: weights of -64 to 64 always do. */
 onebit_status onebit_add_level_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,
                                       const int8_t *weight, size_t n_weights, const onebit_output *output);
+/* The convolution that step `step` is, with its weights as they are laid out there, once more: of an input that is as that of
+   the step in kind, shape and lowest level. */
+onebit_status onebit_add_again(onebit_net *net, size_t step, int32_t input, const onebit_output *output);
 /* The input's numbers (bits: -1 or +1) go straight to the output. */
 onebit_status onebit_add_pointwise(onebit_net *net, int32_t input, const onebit_output *output);
 

@@ -191,6 +191,20 @@ static onebit_status fill_step(onebit_net *net, BconvStep *it, const int8_t *sig
     return status;
 }
 
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output) {
+    const BconvStep *first = (const BconvStep *)step;
+    const int32_t sizes[2] = {first->conv.out_height, first->conv.out_width};
+    if (!readable_as(net, input, first->input)) return ONEBIT_INVALID;
+    BconvStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = *first; /* classes of projections, too, stay where they are in the first */
+    it->step = (Step){.again = add_again};
+    it->input = input;
+    const onebit_status status = check_output(net, output, it->groups * it->conv.outputs, sizes, true, &it->output);
+    if (!status) plan(net->kernels, it);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
+}
+
 /* A layer of bits; signs: of all outputs. */
 static onebit_status add_bits(onebit_net *net, const Convolution *wanted, const onebit_projections *projections,
                               const int8_t *signs) {
@@ -198,6 +212,7 @@ static onebit_status add_bits(onebit_net *net, const Convolution *wanted, const 
     const onebit_window *window = wanted->window;
     BconvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
+    it->step.again = add_again;
     it->input = wanted->input;
     it->groups = window->groups;
     it->conv = (Bconv2d){.planes = image->channels / window->groups,

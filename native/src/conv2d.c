@@ -199,19 +199,36 @@ static void plan(ConvStep *it) {
     it->step.own_bytes = 0;
 }
 
+static const char *name_of(const ConvStep *it) { return it->winograd ? "Winograd or floats" : "floats"; }
+
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output) {
+    const ConvStep *first = (const ConvStep *)step;
+    if (!readable_as(net, input, first->shape.input)) return ONEBIT_INVALID;
+    ConvStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = *first;
+    it->step = (Step){.again = add_again};
+    it->shape.input = input;
+    if (first->winograd && !(it->winograd = winograd_of(net, first->winograd, input))) return no_memory(net);
+    const onebit_status status = check_output(net, output, it->shape.outputs, it->shape.sizes, false, &it->output);
+    if (!status) plan(it);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
+}
+
 onebit_status add_float_conv2d(onebit_net *net, const Convolution *wanted, const float *weight) {
     const Value *image = &net->values[wanted->input];
     const onebit_window *window = wanted->window;
     ConvStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (ConvStep){.shape = shape_of(wanted, image),
+    *it = (ConvStep){.step.again = add_again,
+                     .shape = shape_of(wanted, image),
                      .pads = window->padding[0] || window->padding[1] || window->padding[2] || window->padding[3]};
     it->padded = it->pads ? reach_of(window, it->shape.sizes) : (PaddedSize){image->height, image->width};
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, false, &it->output);
     if (!status) status = fill_step(net, it, weight);
     if (!status && !wanted->keeps_zeros) it->winograd = new_winograd(net, &it->shape, weight);
     if (!status) plan(it);
-    return status ? status : add_step(net, &it->step, it->winograd ? "Winograd or floats" : "floats", IN_TABLE);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
 }
 
 onebit_status onebit_add_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

@@ -50,21 +50,38 @@ static void run_depthwise(const Step *step, const Run *run, size_t first, size_t
     }
 }
 
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output);
+
+/* What is known but for the output. */
+static onebit_status finish_step(onebit_net *net, DepthwiseStep *it, const onebit_output *output) {
+    const size_t width = (size_t)it->shape.sizes[1], channels = (size_t)it->shape.channels;
+    it->step = (Step){.phases = {{run_depthwise, (size_t)it->shape.sizes[0]}},
+                      .own_bytes = width * channels * sizeof(float),
+                      .again = add_again};
+    const onebit_status status = check_output(net, output, it->shape.channels, it->shape.sizes, false, &it->output);
+    const Loop loop = it->shape.channels >= net->kernels->least_added ? IN_TABLE : IN_PLAIN_C;
+    return status ? status : add_step(net, &it->step, "depthwise", loop);
+}
+
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output) {
+    const DepthwiseStep *first = (const DepthwiseStep *)step;
+    if (!readable_as(net, input, first->shape.input)) return ONEBIT_INVALID;
+    DepthwiseStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = *first;
+    it->shape.input = input;
+    return finish_step(net, it, output);
+}
+
 onebit_status add_depthwise(onebit_net *net, const Convolution *wanted, const float *weight) {
     const Value *image = &net->values[wanted->input];
     const onebit_window *window = wanted->window;
     const size_t channels = (size_t)image->channels, taps = (size_t)window->kernel[0] * (size_t)window->kernel[1];
     DepthwiseStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (DepthwiseStep){.step = {.phases = {{run_depthwise, (size_t)wanted->sizes[0]}},
-                                   .own_bytes = (size_t)wanted->sizes[1] * channels * sizeof(float)},
-                          .shape = shape_of(wanted, image),
-                          .weight = net_alloc(net, taps * channels * sizeof(float))};
+    *it = (DepthwiseStep){.shape = shape_of(wanted, image), .weight = net_alloc(net, taps * channels * sizeof(float))};
     if (!it->weight) return no_memory(net);
     for (size_t channel = 0; channel < channels; channel++)
         for (size_t tap = 0; tap < taps; tap++) it->weight[tap * channels + channel] = weight[channel * taps + tap];
-    const onebit_status status =
-        check_output(net, wanted->output, image->channels, it->shape.sizes, false, &it->output);
-    const Loop loop = image->channels >= net->kernels->least_added ? IN_TABLE : IN_PLAIN_C;
-    return status ? status : add_step(net, &it->step, "depthwise", loop);
+    return finish_step(net, it, wanted->output);
 }

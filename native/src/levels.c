@@ -19,6 +19,7 @@ typedef struct {
     const LevelKernels *kernels;
     PaddedSize padded;
     Output output;
+    bool are_signs;
     uint8_t outside; /* the byte of level 0 */
     int32_t strip_rows;
     size_t ring_rows, pixel_bytes, row_bytes;
@@ -254,6 +255,21 @@ static bool fits(const LevelConv *conv, size_t outputs, const int8_t *weights) {
     return true;
 }
 
+static const char *name_of(const LevelStep *it) { return it->are_signs ? "levels" : "8-bit weights"; }
+
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output) {
+    const LevelStep *first = (const LevelStep *)step;
+    if (!readable_as(net, input, first->shape.input)) return ONEBIT_INVALID;
+    LevelStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = *first;
+    it->step = (Step){.again = add_again};
+    it->shape.input = input;
+    const onebit_status status = check_output(net, output, it->shape.outputs, it->shape.sizes, true, &it->output);
+    if (!status) plan(it);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
+}
+
 onebit_status add_level_conv2d(onebit_net *net, const Convolution *wanted, const int8_t *weights, bool are_signs) {
     const Value *image = &net->values[wanted->input];
     const onebit_window *window = wanted->window;
@@ -261,7 +277,9 @@ onebit_status add_level_conv2d(onebit_net *net, const Convolution *wanted, const
     const bool by_rows = window->dilation[1] == 1; /* a row of the kernel lies together */
     LevelStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
-    *it = (LevelStep){.shape = shape_of(wanted, image),
+    *it = (LevelStep){.step.again = add_again,
+                      .are_signs = are_signs,
+                      .shape = shape_of(wanted, image),
                       .conv = {.planes = (size_t)(image->channels / window->groups),
                                .outputs = (size_t)(wanted->outputs / window->groups),
                                .runs = (size_t)window->kernel[0] * (by_rows ? 1 : (size_t)window->kernel[1]),
@@ -276,7 +294,7 @@ onebit_status add_level_conv2d(onebit_net *net, const Convolution *wanted, const
     onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, true, &it->output);
     if (!status) status = fill_weights(net, it, weights, low);
     if (!status) plan(it);
-    return status ? status : add_step(net, &it->step, are_signs ? "levels" : "8-bit weights", IN_TABLE);
+    return status ? status : add_step(net, &it->step, name_of(it), IN_TABLE);
 }
 
 onebit_status onebit_add_level_conv2d(onebit_net *net, int32_t input, const onebit_window *window, int32_t outputs,

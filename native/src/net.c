@@ -11,6 +11,7 @@
 enum { ALIGNMENT = 64, MAX_SIDE = 1 << 28, MAX_WINDOW = 1 << 10, MAX_PARTS = 1 << 20 };
 static const size_t MAX_NUMBERS = (size_t)1 << 28;
 static const uint64_t MAX_OFFSET = UINT64_C(1) << 40;
+static const size_t MAX_WEIGHT_BYTES = (size_t)1 << 32; /* some weights take far more as laid out than in a file */
 
 struct Allocation {
     struct Allocation *before;
@@ -56,7 +57,8 @@ onebit_status no_memory(onebit_net *net) {
 void *net_alloc(onebit_net *net, size_t bytes) {
     struct Allocation *block = NULL;
     void *found = NULL;
-    if (posix_memalign(&found, ALIGNMENT, sizeof *block + bytes)) return NULL;
+    if (bytes > MAX_WEIGHT_BYTES - net->weight_bytes || posix_memalign(&found, ALIGNMENT, sizeof *block + bytes))
+        return NULL;
     memset(found, 0, sizeof *block + bytes);
     block = found;
     block->before = net->allocations;
@@ -125,6 +127,19 @@ const Value *readable(onebit_net *net, int32_t index, int kinds) {
     if (!has_place(net, v, index)) return NULL;
     if (v && index != INPUT && !v->is_written) return invalid(net, "value %d is read before it is made", index), NULL;
     return v;
+}
+
+const Value *readable_as(onebit_net *net, int32_t index, int32_t model) {
+    const Value wanted = net->values[model], *v = readable(net, index, 1 << wanted.kind);
+    const int32_t sizes[2] = {wanted.height, wanted.width};
+    if (v && !(has_shape(v, wanted.channels, sizes) && v->low == wanted.low))
+        return invalid(net, "value %d is not as value %d", index, model), NULL;
+    return v;
+}
+
+onebit_status onebit_add_again(onebit_net *net, size_t step, int32_t input, const onebit_output *output) {
+    if (step >= net->n_steps || !net->steps[step]->again) return invalid(net, "step %zu has no weights", step);
+    return net->steps[step]->again(net, net->steps[step], input, output);
 }
 
 Value *writable(onebit_net *net, int32_t index, int kinds) {

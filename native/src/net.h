@@ -33,6 +33,9 @@ typedef struct {
 
 enum { MAX_PHASES = 4 };
 
+/* Adds what a step does once more, with the same weights, for another input: see onebit_add_again. */
+typedef onebit_status (*Again)(onebit_net *net, const Step *step, int32_t input, const onebit_output *output);
+
 /* The head of every kind of step. `kernel` and `isa`: see onebit_step_kernel; `add_step` fills them in. */
 struct Step {
     Phase phases[MAX_PHASES];       /* those without units are left out */
@@ -42,6 +45,7 @@ struct Step {
        have run before. */
     void (*make_rows)(const Step *, const Run *, size_t first, size_t end, float *rows, char *scratch);
     size_t rows_bytes;
+    Again again; /* null: it has no weights to share */
 };
 
 struct onebit_net {
@@ -92,6 +96,8 @@ onebit_status no_memory(onebit_net *net);
    What a step makes counts as made once the step is added. */
 enum { FLOATS = 1 << ONEBIT_FLOAT, BITS = 1 << ONEBIT_BITS, LEVELS = 1 << ONEBIT_LEVELS, SUMS = 1 << ONEBIT_SUMS };
 const Value *readable(onebit_net *net, int32_t index, int kinds);
+/* So, if it is as value `model` in kind, shape and lowest level. */
+const Value *readable_as(onebit_net *net, int32_t index, int32_t model);
 Value *writable(onebit_net *net, int32_t index, int kinds);
 /* So may a step that knows how to pass it on; and the step that makes it, if one that is added now may take it from that. */
 Value *writable_or_passed(onebit_net *net, int32_t index, int kinds);

@@ -72,6 +72,31 @@ static void make_rows(const Step *step, const Run *run, size_t first, size_t end
     run_pixels(it, run, first * width, end * width, first * width, (int32_t *)scratch, (Pixels){.float_numbers = rows});
 }
 
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output);
+
+/* What is known but for the output. */
+static onebit_status finish_step(onebit_net *net, WideStep *it, const onebit_output *output) {
+    const onebit_status status = check_output(net, output, it->shape.outputs, it->shape.sizes, true, &it->output);
+    const size_t sums_bytes = (size_t)it->shape.outputs * sizeof(int32_t);
+    if (it->output.passes_on)
+        it->step = (Step){.make_rows = make_rows, .rows_bytes = sums_bytes};
+    else
+        it->step = (Step){.phases = {{run_wide, (size_t)it->shape.sizes[0] * (size_t)it->shape.sizes[1]}},
+                          .own_bytes = sums_bytes};
+    it->step.again = add_again;
+    return status ? status : add_step(net, &it->step, "wide sums", IN_PLAIN_C);
+}
+
+static onebit_status add_again(onebit_net *net, const Step *step, int32_t input, const onebit_output *output) {
+    const WideStep *first = (const WideStep *)step;
+    if (!readable_as(net, input, first->shape.input)) return ONEBIT_INVALID;
+    WideStep *it = net_alloc(net, sizeof *it);
+    if (!it) return no_memory(net);
+    *it = *first;
+    it->shape.input = input;
+    return finish_step(net, it, output);
+}
+
 onebit_status add_wide_conv2d(onebit_net *net, const Convolution *wanted, const int8_t *weights) {
     const Value *image = &net->values[wanted->input];
     const size_t taps = (size_t)taps_of_output(image, wanted->window), n_weights = taps * (size_t)wanted->outputs;
@@ -86,12 +111,5 @@ onebit_status add_wide_conv2d(onebit_net *net, const Convolution *wanted, const 
     *it = (WideStep){.shape = shape_of(wanted, image), .low = image->low, .weights = net_alloc(net, n_weights)};
     if (!it->weights) return no_memory(net);
     memcpy(it->weights, weights, n_weights);
-    const onebit_status status = check_output(net, wanted->output, wanted->outputs, it->shape.sizes, true, &it->output);
-    const size_t sums_bytes = (size_t)wanted->outputs * sizeof(int32_t);
-    if (it->output.passes_on)
-        it->step = (Step){.make_rows = make_rows, .rows_bytes = sums_bytes};
-    else
-        it->step = (Step){.phases = {{run_wide, (size_t)wanted->sizes[0] * (size_t)wanted->sizes[1]}},
-                          .own_bytes = sums_bytes};
-    return status ? status : add_step(net, &it->step, "wide sums", IN_PLAIN_C);
+    return finish_step(net, it, wanted->output);
 }

@@ -113,6 +113,14 @@ Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const flo
     return it;
 }
 
+Winograd *winograd_of(onebit_net *net, const Winograd *first, int32_t input) {
+    Winograd *it = net_alloc(net, sizeof *it);
+    if (!it) return NULL;
+    *it = *first;
+    it->shape.input = input;
+    return it;
+}
+
 size_t winograd_scratch(const Winograd *it) { return it->gathered_bytes + it->tiles_bytes + it->made_bytes; }
 
 bool is_tame(const float *numbers, size_t count) {

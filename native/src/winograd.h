@@ -25,6 +25,8 @@ typedef struct {
 
 /* NULL if it would not be faster here, if weights are not tame, or if there is no memory left for it. */
 Winograd *new_winograd(onebit_net *net, const ConvolutionShape *shape, const float *weight);
+/* The same of another input, with the same weights. */
+Winograd *winograd_of(onebit_net *net, const Winograd *first, int32_t input);
 size_t winograd_scratch(const Winograd *it);
 
 /* Tiles mix pixels, so rounding errors are relative to the largest pixel of a tile, which need not be in the window; one

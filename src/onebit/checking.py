@@ -13,6 +13,10 @@ MAX_SIDE = 1 << 20  # of a value
 MAX_VALUE = 1 << 28  # numbers in one value, for one image
 MAX_WORK = 1 << 40  # multiply-adds for one image, and numbers that pools look at
 MAX_SUM = (1 << 31) - 1  # sums are 32-bit integers
+MAX_WEIGHTS = 1 << 28  # numbers of all tensors, written out as engines have them
+
+WEIGHTS = ("kernels", "masks", "modulation", "weight", "weight_scale")  # roles
+PER_CHANNEL = {"affine": 2, "prelu": 1, "sign": 2, "threshold": 2}  # numbers for each channel, in the output stage
 
 
 def check_graph(graph: Graph) -> dict[str, Value]:
@@ -33,16 +37,57 @@ def check_graph(graph: Graph) -> dict[str, Value]:
             raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
     if values[graph.nodes[-1].name].kind != "float":
         raise GraphError("the last node must make floats")
+    if (weights := written_out(graph, values)) > MAX_WEIGHTS:
+        raise GraphError(
+            f"its weights, written out with all projections, are {weights} numbers, and at most {MAX_WEIGHTS} are "
+            "allowed"
+        )
     return values
+
+
+def written_out(graph: Graph, values: dict[str, Value]) -> int:
+    """Numbers of all tensors as engines have them: all projections, some for every channel; what is shared once."""
+    first = first_alike(graph, values)
+    total = 0
+    for node in graph.nodes:
+        channels = values[node.name].channels
+        if first.get(node.name) == node.name:
+            total += channels * _row(node, values)
+        total += channels * (2 if "bias" in node.tensors else PER_CHANNEL.get(node.op, 0))
+    return total
+
+
+def first_alike(graph: Graph, values: dict[str, Value]) -> dict[str, str]:
+    """Of each node that has weights the first with the same ones, laid out for the same input; often itself.
+
+    The same are those of one tensor of the file, not those that happen to be equal.
+    """
+    found: dict[tuple[object, ...], str] = {}
+    return {
+        node.name: found.setdefault(
+            (
+                node.op,
+                *(id(node.tensors.get(role)) for role in WEIGHTS),
+                repr(sorted(node.attributes.items())),
+                values[node.inputs[0]],
+            ),
+            node.name,
+        )
+        for node in graph.nodes
+        if _row(node, values)
+    }
 
 
 def multiply_adds(node: Node, values: dict[str, Value]) -> int:
     """Of a convolution or a linear layer, for one image; of anything else 0."""
+    return values[node.name].size * _row(node, values)
+
+
+def _row(node: Node, values: dict[str, Value]) -> int:
+    """Weights of one output; 0 of what has none."""
     if node.op == "bconv2d":
-        return values[node.name].size * math.prod(bconv_shape(node, values[node.inputs[0]])[1:])
-    if node.op in {"conv2d", "linear"}:
-        return values[node.name].size * math.prod(node.tensors["weight"].shape[1:])
-    return 0
+        return math.prod(bconv_shape(node, values[node.inputs[0]])[1:])
+    return math.prod(node.tensors["weight"].shape[1:]) if node.op in {"conv2d", "linear"} else 0
 
 
 def padded(node: Node, values: dict[str, Value]) -> Value:

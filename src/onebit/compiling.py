@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onebit.arena import Lifetime, place
+from onebit.checking import first_alike
 from onebit.errors import UserError
 from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse, needed
 from onebit.graph import INPUT, Array, Node, Value
@@ -30,7 +31,6 @@ PADDINGS = ("zeros", "reflect", "replicate", "circular")
 
 PASSED = (1 << 64) - 1  # the offset of a value without a place: rows that one step hands to the next
 
-MAX_WEIGHTS = 1 << 29  # numbers of one layer, once they are written out
 MAX_WORKSPACE = 1 << 33  # bytes for the values of one image
 
 
@@ -67,6 +67,8 @@ class _Compiling:
     def __init__(self, model: Model, steps: list[Step], isa: str, threads: int) -> None:
         self.values = model.values
         self.zeros_decide = zeros_decide(model.graph.nodes)
+        self.first_alike = first_alike(model.graph, model.values)
+        self.laid_out: dict[tuple[str, bool], int] = {}  # which step on the C side has weights laid out
         self.net: Net = native().Net(isa)
         names = [INPUT, *(name for step in with_makers(steps) for name in step.makes)]
         self.number = {name: number for number, name in enumerate(names)}
@@ -88,12 +90,25 @@ class _Compiling:
         if step.has_tail and step.node.op not in LAYERS:
             compile_step = _Compiling.pointwise
         try:
-            compile_step(self, step)
+            self._share_or(compile_step, step)
         except ValueError as error:
             raise UserError(f"the engine can't run {step.node.name!r}: {error}") from error
         except MemoryError:
-            raise UserError(f"there is not enough memory for the weights of {step.node.name!r}") from None
+            raise UserError(
+                f"there is not enough memory for the weights of {step.node.name!r}, or they are beyond the 4 GiB "
+                "that the engine takes for those of a net"
+            ) from None
         return self.net.steps - before
+
+    def _share_or(self, compile_step: Callable[[_Compiling, Step], None], step: Step) -> None:
+        """Equal weights are laid out once."""
+        first = self.first_alike.get(step.node.name)
+        layout = (first or "", step.node.name in self.zeros_decide)
+        if first and layout in self.laid_out:
+            self.net.again(self.laid_out[layout], self.number[step.reads[0]], self.output(step))
+            return
+        self.laid_out[layout] = self.net.steps
+        compile_step(self, step)
 
     def ends(self, step: Step) -> tuple[int, int]:
         """The numbers of what a step without a tail reads and makes."""
@@ -131,7 +146,6 @@ class _Compiling:
     def bconv2d(self, step: Step) -> None:
         node, value = step.node, self.values[step.reads[0]]
         planes = value.channels // node.attributes["groups"]
-        check_size(node, node.attributes["out_channels"] * planes * math.prod(node.attributes["kernel_size"]))
         if value.kind == "float":
             self.convolve(step, modulated_kernels(node, planes))
             return
@@ -248,12 +262,6 @@ def check_memory(workspace_bytes: int) -> None:
             f"the net needs {workspace_bytes / 1e9:.1f} GB of memory for one image; the engine gives it "
             f"{MAX_WORKSPACE / 1e9:.1f} GB at most"
         )
-
-
-def check_size(node: Node, weights: int) -> None:
-    """Many projections of few stored kernels could ask for any amount of memory."""
-    if weights > MAX_WEIGHTS:
-        raise UserError(f"{node.name!r} has {weights:,} weights once its projections are written out: too many")
 
 
 def window(node: Node, weight_shape: tuple[int, ...]) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from onebit.checking import first_alike
 from onebit.graph import INPUT, Array, Node
+from onebit.modelfile import Model
 from onebit.packing import unpack_signs
 from onebit.runnable import Floats, Runnable, checked_input
 from onebit.shapes import pooled_sides
-from onebit.weights import dense_kernels, float_weight, modulated_kernels
+from onebit.weights import laid_out
 
 MAX_WINDOWS = 1 << 25  # numbers of a convolution's windows in memory at once
 
@@ -26,6 +28,11 @@ class Reference(Runnable):
     """Runs a model, batch after batch: `logits = reference(images)`."""
 
     engine = "reference"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._first_alike = first_alike(model.graph, model.values)
+        self._weights: dict[str, Array] = {}  # laid out, by the name of the first node that has it
 
     def __call__(self, x: Floats) -> Floats:
         """Images (N, channels, height, width), float32, to the outputs of the net."""
@@ -40,12 +47,22 @@ class Reference(Runnable):
         last_use = {name: node.name for node in nodes for name in node.inputs}
         values = {INPUT: checked_input(x, self.model)}
         for node in nodes:
-            made = OPERATIONS[node.op](node, *(values[name] for name in node.inputs))
+            inputs = [values[name] for name in node.inputs]
+            made = OPERATIONS[node.op](node, *inputs, *self._weight(node, inputs[0]))
             for name in set(node.inputs):
                 if last_use[name] == node.name:
                     del values[name]
             values[node.name] = made
             yield node, made
+
+    def _weight(self, node: Node, x: Array) -> list[Array]:
+        """Of a node that has one: laid out once for all nodes that share it."""
+        first = self._first_alike.get(node.name)
+        if first is None:
+            return []
+        if first not in self._weights:
+            self._weights[first] = _laid_out(node, x)
+        return [self._weights[first]]
 
     def info(self) -> dict[str, Any]:
         """What runs here."""
@@ -80,12 +97,16 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     return np.moveaxis(np.concatenate(groups, axis=3), 3, 1)
 
 
-def bconv2d(node: Node, x: Array) -> Array:
-    """1-bit convolution: exact whole numbers of bits and levels, floats of floats."""
-    planes = x.shape[1] // node.attributes["groups"]
+def _laid_out(node: Node, x: Array) -> Array:
+    return laid_out(node, x.shape[1] // node.attributes.get("groups", 1), is_float=x.dtype == np.float32)
+
+
+def bconv2d(node: Node, x: Array, weight: Array | None = None) -> Array:
+    """1-bit convolution: exact whole numbers of bits and levels, floats of floats. weight: as it is laid out."""
+    weight = _laid_out(node, x) if weight is None else weight
     if x.dtype == np.float32:
-        return convolve(x, modulated_kernels(node, planes), node.attributes)
-    return _sums(x, dense_kernels(node, planes), node.attributes)
+        return convolve(x, weight, node.attributes)
+    return _sums(x, weight, node.attributes)
 
 
 def _sums(x: Array, weight: Array, at: dict[str, Any]) -> Array:
@@ -93,18 +114,20 @@ def _sums(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     return convolve(x.astype(np.float64), weight.astype(np.float64), at).astype(np.int32)
 
 
-def conv2d(node: Node, x: Array) -> Array:
+def conv2d(node: Node, x: Array, weight: Array | None = None) -> Array:
     """Convolution of floats; or of levels, exact."""
+    weight = _laid_out(node, x) if weight is None else weight
     if x.dtype != np.float32:
-        return _sums(x, node.tensors["weight"], node.attributes)
-    return _with_bias(node, convolve(x, float_weight(node), node.attributes))
+        return _sums(x, weight, node.attributes)
+    return _with_bias(node, convolve(x, weight, node.attributes))
 
 
-def linear(node: Node, x: Array) -> Array:
+def linear(node: Node, x: Array, weight: Array | None = None) -> Array:
     """Weight @ x + bias; of levels exact, and without a bias."""
+    weight = _laid_out(node, x) if weight is None else weight
     if x.dtype != np.float32:
-        return (x.astype(np.float64) @ node.tensors["weight"].astype(np.float64).T).astype(np.int32)
-    return _with_bias(node, x @ float_weight(node).T)
+        return (x.astype(np.float64) @ weight.astype(np.float64).T).astype(np.int32)
+    return _with_bias(node, x @ weight.T)
 
 
 def _with_bias(node: Node, y: Array) -> Array:

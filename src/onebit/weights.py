@@ -45,11 +45,17 @@ def float_weight(node: Node) -> NDArray[np.float32]:
     return weight
 
 
+def laid_out(node: Node, planes: int, *, is_float: bool) -> Array:
+    """The weight of a `linear`, `conv2d` or `bconv2d` as inputs meet it: floats, or whole numbers."""
+    if node.op == "bconv2d":
+        return modulated_kernels(node, planes) if is_float else dense_kernels(node, planes)
+    return float_weight(node) if is_float else node.tensors["weight"]
+
+
 def weight_of(model: Model, node: Node) -> NDArray[np.float32]:
     """The weight of a `linear`, `conv2d` or `bconv2d` as floats, outputs first."""
-    if node.op != "bconv2d":
-        return float_weight(node)
-    return modulated_kernels(node, model.values[node.inputs[0]].channels // node.attributes["groups"])
+    planes = model.values[node.inputs[0]].channels // node.attributes.get("groups", 1)
+    return laid_out(node, planes, is_float=True)
 
 
 def directed(node: Node, channels: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
