@@ -16,6 +16,7 @@ from onebit import models
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
+from onebit.modelfile import MAX_NUMBER, MIN_STD
 from onebit.models.resnet import bireal_name
 from onebit.paths import user_path
 from onebit.training.config import OPTIONS, Config, Net, activation_bits
@@ -39,8 +40,8 @@ class NetSpec(BaseModel):
     data: str
     num_classes: Size
     image_shape: tuple[Size, Size, Size]
-    mean: tuple[float, ...]
-    deviation: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
+    mean: tuple[Annotated[float, Field(gt=-MAX_NUMBER, lt=MAX_NUMBER)], ...]
+    deviation: tuple[Annotated[float, Field(ge=MIN_STD, lt=MAX_NUMBER)], ...]
     class_names: tuple[str, ...]
 
     @model_validator(mode="after")
