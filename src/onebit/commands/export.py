@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onebit.console import Progress, say
+from onebit.console import Progress, say, tell
 from onebit.errors import UserError
 from onebit.paths import user_path
 
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = _of_file(arguments) if is_packed(arguments.net) else _of_run(arguments)
     for line in told.remarks:
         say(line)
-    print(json.dumps(told.numbers) if arguments.json else "\n".join(told.lines))  # noqa: T201
+    tell(*([json.dumps(told.numbers)] if arguments.json else told.lines))
     return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from onebit.console import complain
+from onebit.console import complain, tell
 from onebit.errors import UserError, WorkError
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.training.recipes import recipe_names
 
     if arguments.list_recipes:
-        print("\n".join(recipe_names()))  # noqa: T201
+        tell(*recipe_names())
         return 0
     flags = config_flags(arguments)
     if not (arguments.resume or arguments.recipe or flags):
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WorkError as error:
         raise WorkError(f"{error}. Go on with: onebit train --resume {out}") from error
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
+        tell(*([json.dumps(summary | {"run": str(out)})] if arguments.json else _lines(summary, out)))
     return 0
 
 
@@ -136,7 +136,7 @@ def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     return {k: os.path.abspath(os.path.expanduser(v)) if k in PATHS else v for k, v in flags.items()}  # noqa: PTH100, PTH111
 
 
-def _sentence(summary: dict[str, Any], out: Path) -> str:
+def _lines(summary: dict[str, Any], out: Path) -> list[str]:
     scores = f"top-1 {summary['test_top1']:.2f} %, top-5 {summary['test_top5']:.2f} %"
     cost = f"{summary['epochs']} epochs ({summary['training_seconds']:.0f} s of training)"
     where = f"{summary['test_images']} test images"
@@ -146,7 +146,7 @@ def _sentence(summary: dict[str, Any], out: Path) -> str:
         lines.append(f"best epoch {summary['best_epoch']}: {held} (best.safetensors)")
     if summary["skipped_images"]:
         lines.append(f"{summary['skipped_images']} images could not be read and were left out")
-    return "\n".join([*lines, f"all of it is in {out}"])
+    return [*lines, f"all of it is in {out}"]
 
 
 def _name(arguments: argparse.Namespace, config: Any) -> str:
