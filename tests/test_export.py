@@ -323,7 +323,8 @@ def test_bad_input(tmp_path, path):
         ({"activation_bits": 4}, "use 8"),
         ({"float_bits": 4}, "use 32, 16 or 8"),
         ({"calibration": [x]}, "activation_bits=8"),
-        ({"description": "\ud800"}, "printable|surrogates"),
+        ({"description": "\ud800"}, "description must be text of .* printable"),
+        ({"class_names": ["caf\udce9"] * 10}, r"class_names: 'caf.udce9' must be text of .* printable"),
         ({"class_names": ["a"]}, "1 class names for 10 outputs"),
         ({"class_names": "abcdefghij"}, "use a list of names"),
         ({"class_names": range(10)}, "must be text"),
@@ -332,8 +333,9 @@ def test_bad_input(tmp_path, path):
         ({"preprocessing": onebit.Preprocessing((0.5,), (0.5,))}, "3 channels"),
         ({"preprocessing": onebit.Preprocessing(0.5, 0.5)}, "a number for each channel"),
         ({"preprocessing": 3}, "a number for each channel"),
-        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (0.0,) * 3)}, "std must be more than 0"),
-        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (float("nan"),) * 3)}, "not finite"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (1e-300,) * 3)}, "std must be at least 1e-06"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (float("nan"),) * 3)}, "finite"),
+        ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (1e6,) * 3)}, "below a million"),
         ({"preprocessing": onebit.Preprocessing((0.5,) * 3, (0.5,) * 3, 1.2)}, "crop"),
     ]:
         with pytest.raises(onebit.ExportError, match=words):

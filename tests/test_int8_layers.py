@@ -164,7 +164,7 @@ def test_what_can_not_be(tmp_path):
     refused(nn.Sequential(nn.BatchNorm2d(3), conv, conv), "nothing is known about the range of '1")
     refused(nn.Sequential(nn.ReLU()), "int8_layers: the net has no float layer", calibration=[x])
     refused(nn.Sequential(conv), "activation_bits=8: no 1-bit layer", calibration=[x], activation_bits=8)
-    refused(nn.Sequential(conv), "a deviation of more than 0", preprocessing=Preprocessing((0.5,) * 3, (0.0,) * 3))
+    refused(nn.Sequential(conv), "std must be at least 1e-06", preprocessing=Preprocessing((0.5,) * 3, (0.0,) * 3))
     with pytest.raises(onebit.ExportError, match="calibration= is for activation_bits=8 and for int8_layers=True"):
         onebit.export(nn.Sequential(conv).eval(), path, x, calibration=[x])
 

@@ -1,4 +1,8 @@
-"""One style for all commands: results to stdout, progress and remarks to stderr, colours on terminals only."""
+"""One style for all commands: results to stdout, progress and remarks to stderr, colours on terminals only.
+
+Names and texts come from files that may be anybody's. Whatever is printed goes through here, where it is made
+printable, so that no other module has to think of it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Literal, Self
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
+    from rich.text import Text
 
 LINE_SECONDS = 30.0  # without a terminal, a line about progress comes no more often
 PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
@@ -35,8 +40,14 @@ def quietly(quiet: bool) -> Iterator[None]:
 def console(*, stderr: bool = False) -> Console:
     """Where tables and bars are printed."""
     from rich.console import Console
+    from rich.text import Text
 
     class OurConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            """Text is printable and no markup; tables see to their cells themselves."""
+            said = (Text(printable(each)) if isinstance(each, str) else each for each in objects)
+            super().print(*said, **options)
+
         def on_broken_pipe(self) -> None:
             """Leave it to `main`, which knows what a reader that has had enough means."""
             raise BrokenPipeError
@@ -55,10 +66,31 @@ def painted(text: str, colour: Literal["red", "green", "yellow"], stream: IO[str
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
 
+def printable(text: str) -> str:
+    """The text as one line that no terminal takes for more than a line, and that every stream can write."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be written to files: names of files on a disk need not be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tell(*lines: str, before: str = "", flush: bool = False) -> None:
+    """Results, a line each, to stdout; `before` the first stands text of our own, which may have colours."""
+    for line in lines:
+        print(f"{before}{printable(line)}", flush=flush)  # noqa: T201
+        before = ""
+
+
 def say(line: str) -> None:
     """A remark for people, beside the results; not with --quiet."""
     if not _silenced:
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def counted(count: int, what: str) -> str:
@@ -68,7 +100,8 @@ def counted(count: int, what: str) -> str:
 
 def complain(who: str, line: str) -> None:
     """What went wrong: always said."""
-    print(f"{painted(f'{who}:', 'red', sys.stderr)} {line}", file=sys.stderr, flush=True)  # noqa: T201
+    name = painted(f"{printable(who)}:", "red", sys.stderr)
+    print(f"{name} {printable(line)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def print_table(
@@ -78,12 +111,19 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, title_justify="left")
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # no cell is markup: names come from files
+        table.add_row(*map(_cell, row))
     console().print(table, width=width)
+
+
+def _cell(text: str) -> Text:
+    """Of a table: no markup; it may have several lines, each of which is printable."""
+    from rich.text import Text
+
+    return Text("\n".join(map(printable, text.split("\n"))))
 
 
 class Progress:
@@ -129,7 +169,7 @@ class Progress:
         if self._quiet:
             return
         if self._bars is not None:
-            self._bars.console.print(line, markup=False, soft_wrap=True)
+            self._bars.console.print(line, soft_wrap=True)
         else:
             say(line)
 
@@ -160,7 +200,7 @@ def progress_bars(*, of_bytes: bool = False) -> Bars:
     out = console(stderr=True)
 
     def shortened(words: str, width: int) -> Text:
-        text = Text(words, no_wrap=True) if width else Text()
+        text = Text(printable(words), no_wrap=True) if width else Text()
         text.truncate(max(1, width), overflow="ellipsis")
         return text
 

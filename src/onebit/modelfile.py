@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from onebit.zoo import model_path
 FORMAT = 1
 MAX_CLASSES = 1 << 17
 MAX_PARAMETERS = 1 << 40
+MIN_STD, MAX_NUMBER = 1e-6, 1e6  # of preprocessing: no pixel becomes infinite, nor all of them one number
 
 
 class Preprocessing(NamedTuple):
@@ -39,6 +41,17 @@ class Preprocessing(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     crop: float = 1.0
+
+
+def check_preprocessing(mean: Iterable[Any], std: Iterable[Any], crop: Any) -> None:
+    """Raise ModelFileError for numbers with which no picture becomes an input."""
+    for number in (*mean, *std, crop):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) < MAX_NUMBER:
+            raise ModelFileError("preprocessing: mean, std and crop must be numbers below a million, and finite")
+    if not all(number >= MIN_STD for number in std):
+        raise ModelFileError(f"preprocessing: std must be at least {MIN_STD:g}, for pixels of 0 to 1")
+    if not 0 < crop <= 1:
+        raise ModelFileError("preprocessing: crop must be more than 0 and at most 1")
 
 
 class Counts(NamedTuple):
@@ -214,11 +227,7 @@ def _preprocessing(described: Any) -> Preprocessing | None:
     mean, std = fields.take("mean", list), fields.take("std", list)
     crop = fields.take("crop", (int, float))
     fields.end()
-    for number in (*mean, *std, crop):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) < 1e6:
-            raise ModelFileError("preprocessing: mean, std and crop must be numbers below a million")
-    if not all(number > 0 for number in std) or not 0 < crop <= 1:
-        raise ModelFileError("preprocessing: std must be more than 0, crop more than 0 and at most 1")
+    check_preprocessing(mean, std, crop)
     return Preprocessing(tuple(mean), tuple(std), crop)
 
 

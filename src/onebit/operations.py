@@ -119,7 +119,7 @@ OPERATIONS: dict[str, Operation] = {
             "out_channels": whole(1, 1 << 16),
             "kernel_size": wholes(2, 1, MAX_WINDOW),
             "projections": whole(1, 1 << 16, 1),
-            "method": Attribute("a word", lambda v: isinstance(v, str) and len(v) <= 32, ""),
+            "method": Attribute("a word", lambda v: isinstance(v, str) and len(v) <= 32 and v.isprintable(), ""),
         },
         {"kernels": ("uint8",), "masks?": ("uint8",), "modulation?": ("float32",)},
     ),

@@ -6,8 +6,8 @@ import errno
 import os
 import stat
 import tempfile
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
@@ -21,7 +21,7 @@ def user_path(name: str | os.PathLike[str]) -> Path:
     return path
 
 
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """The file, open to be read. Raises OSError for a pipe, a socket or a device: reading might never end.
 
     It is looked at twice: before it is opened, since to open is to act on whoever waits at a pipe's other end, and

@@ -13,7 +13,7 @@ from onebit.benching.contestants import PEERS, Row
 from onebit.benching.layers import Layer, Limit
 from onebit.benching.measuring import Effort, Table
 from onebit.benching.scaling import Scaling, Share
-from onebit.console import print_table
+from onebit.console import print_table, tell
 from onebit.machine import Machine
 
 WIDTH = 100
@@ -133,7 +133,7 @@ def _share_figures(scaling: Scaling, share: Share) -> dict[str, Any]:
 
 
 def _say(line: str) -> None:
-    print(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+    tell(*textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _show_table(table: Table) -> None:

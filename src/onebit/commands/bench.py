@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from onebit.commands import threads_in
+from onebit.console import tell
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         import rich  # noqa: F401 so that its lack is said before the work, not after
     report = _measured(arguments, names, threads)
     if arguments.json:
-        print(json.dumps(report.as_json()))  # noqa: T201
+        tell(json.dumps(report.as_json()))
     else:
         report.show()
     return 0

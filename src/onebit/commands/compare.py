@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from onebit.advice import program
-from onebit.console import complain, counted, print_table
+from onebit.console import complain, counted, print_table, tell
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
     from onebit.comparison import table as tables
 
     if as_json:
-        print(tables.as_json(table, facts | {"folder": str(folder)}), end="")  # noqa: T201
+        tell(*tables.as_json(table, facts | {"folder": str(folder)}).splitlines())
         return
     shown = [*map(tables.cells, table), *map(tables.missing_cells, facts["without_result"])]
     # A variant's keys, a line each.
@@ -277,4 +277,4 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
         lines.append("one seed: differences of a point or two are within chance; --seeds 0,1,2 shows the spread")
     if edge := tables.at_the_edge(table, plan):
         lines.append(f"best at an end of the grid, where another --lrs may do better: {', '.join(edge)}")
-    print("\n".join(lines))  # noqa: T201
+    tell(*lines)

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.projections < 1 or 16 % arguments.projections:
         raise UserError(f"--projections {arguments.projections}: use 1, 2, 4, 8 or 16")
 
-    from onebit.console import complain, counted, say
+    from onebit.console import complain, counted, say, tell
     from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = measure(out, chosen, configs)
     page, images = _page(out, rows, arguments), write_samples(out, configs[0])
     if arguments.json:
-        print(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))  # noqa: T201
+        tell(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))
     else:
         _tell(rows, data, page, images)
     return 0
@@ -99,7 +99,7 @@ def remarks(rows: list[Outcome], data: str) -> list[str]:
 
 
 def _tell(rows: list[Outcome], data: str, page: Path, images: Path) -> None:
-    from onebit.console import print_table, say
+    from onebit.console import print_table, say, tell
 
     print_table(_title(data), HEADINGS, map(cells, rows))
     net = shlex.quote(f"{rows[-1].run}/net.onebit")
@@ -111,7 +111,7 @@ def _tell(rows: list[Outcome], data: str, page: Path, images: Path) -> None:
         f"  {program()} bench {net}    layer by layer, beside other programs",
     ]:
         say(line)
-    print(f"the page to look at: {page}")  # noqa: T201
+    tell(f"the page to look at: {page}")
 
 
 def _title(data: str) -> str:

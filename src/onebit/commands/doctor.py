@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from onebit.console import painted
+from onebit.console import painted, tell
 
 if TYPE_CHECKING:
     from onebit.checkup import Finding
@@ -37,16 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in findings(arguments.data_dir):
         found.append(finding)
         if not arguments.json and (finding.mark == "wrong" or not arguments.quiet):
-            print("\n".join(_lines(finding)), flush=True)  # noqa: T201
+            _tell(finding)
     is_sound = all(finding.mark != "wrong" for finding in found)
     if arguments.json:
-        print(json.dumps({"ok": is_sound, "findings": [finding._asdict() for finding in found]}))  # noqa: T201
+        tell(json.dumps({"ok": is_sound, "findings": [finding._asdict() for finding in found]}))
     elif not arguments.quiet:
-        print(summary(found))  # noqa: T201
+        tell(summary(found))
     return 0 if is_sound else 1
 
 
-def _lines(finding: Finding) -> list[str]:
+def _tell(finding: Finding) -> None:
     mark = painted(f"{finding.mark:<7}", COLOURS[finding.mark], sys.stdout)
-    lines = [f"{finding.name:<12} {mark}  {finding.found}"]
-    return [*lines, f"{'':<22}{finding.advice}"] if finding.advice else lines
+    tell(finding.found, before=f"{finding.name:<12} {mark}  ", flush=True)
+    if finding.advice:
+        tell(f"{'':<22}{finding.advice}", flush=True)

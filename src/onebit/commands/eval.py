@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.commands import add_threads, threads_of
-from onebit.console import Progress, counted
+from onebit.console import Progress, counted, tell
 from onebit.errors import UserError
 from onebit.paths import user_path
 from onebit.zoo import card_of, model_path
@@ -94,11 +94,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not processes.writes:
         return 0
     if arguments.json:
-        print(json.dumps(result))  # noqa: T201
+        tell(json.dumps(result))
     else:
         scores = f"top-1 {found.top1:.2f} %, top-5 {found.top5:.2f} %"
         skipped = f", {len(data.skipped)} left out" if data.skipped else ""
-        print(f"{subject.described} on {name}: {scores} of {counted(found.images, 'test image')}{skipped}")  # noqa: T201
+        tell(f"{subject.described} on {name}: {scores} of {counted(found.images, 'test image')}{skipped}")
     return 0
 
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.advice import program
-from onebit.console import Progress, say
+from onebit.console import Progress, say, tell
 from onebit.errors import UserError
 from onebit.paths import user_path
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = _of_file(arguments) if is_packed(arguments.net) else _of_run(arguments)
     for line in told.remarks:
         say(line)
-    print(json.dumps(told.numbers) if arguments.json else "\n".join(told.lines))  # noqa: T201
+    tell(*([json.dumps(told.numbers)] if arguments.json else told.lines))
     return 0
 
 

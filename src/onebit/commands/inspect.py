@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from onebit.console import tell
 from onebit.paths import user_path
 from onebit.zoo import model_path
 
@@ -44,18 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         drawn = draw_kernels(model, user_path(arguments.images))
     if arguments.json:
-        print(json.dumps(summary.as_json() | {"images": [str(file) for file in drawn]}))  # noqa: T201
+        tell(json.dumps(summary.as_json() | {"images": [str(file) for file in drawn]}))
         return 0
-    lines = (
-        [*summary.about(), "", *graph_lines(model, summary), "", *summary.totals()]
-        if arguments.graph
-        else [summary]
-    )
-    print(*lines, sep="\n")  # noqa: T201
+    parts = graph_lines(model, summary) if arguments.graph else summary.layers()
+    tell(*summary.about(), "", *parts, "", *summary.totals())
     if drawn:
         from onebit.pictures import LEGEND
 
-        print(f"{len(drawn)} pictures in {drawn[0].parent}: {LEGEND}")  # noqa: T201
+        tell(f"{len(drawn)} pictures in {drawn[0].parent}: {LEGEND}")
     return 0
 
 

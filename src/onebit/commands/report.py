@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     import json
     from pathlib import Path
 
-    from onebit.console import say
+    from onebit.console import say, tell
     from onebit.report.gathering import gather, runs_in
     from onebit.report.writing import write_report
 
@@ -56,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{each.name}: {note}")
     notes = {each.name: each.notes for each in runs}
     found = json.dumps({"file": str(out), "bytes": size, "notes": notes})
-    print(found if arguments.json else f"{out}: {size / 1e6:.1f} MB; open it in a browser")  # noqa: T201
+    tell(found if arguments.json else f"{out}: {size / 1e6:.1f} MB; open it in a browser")
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from onebit.advice import program
-from onebit.console import complain, print_table, say
+from onebit.console import complain, print_table, say, tell
 from onebit.errors import UserError
 from onebit.paths import user_path
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.list:
         for name, title in TITLES.items():
-            print(f"{name:20} {title}")  # noqa: T201
+            tell(f"{name:20} {title}")
         return 0
     if not arguments.names:
         raise UserError(f"say what to make: {', '.join(TITLES)}; see --list")
@@ -129,7 +129,7 @@ def _print_plan(setting: Setting, missing: Sequence[Experiment]) -> int:
     if not missing:
         say("nothing to train")
     for run in missing:
-        print(f"{program()} {shlex.join(prepare(setting.out / RUNS, run))}")  # noqa: T201
+        tell(f"{program()} {shlex.join(prepare(setting.out / RUNS, run))}")
     return 0
 
 
@@ -184,8 +184,8 @@ def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Names
         if not arguments.json:
             for number, sheet in enumerate(made.sheets):
                 print_table("" if number else made.heading, sheet.heads, sheet.rows, left=sheet.words)
-            print(made.sentence)  # noqa: T201 no table without its budget
+            tell(made.sentence)  # no table without its budget
             for line in [*made.remarks, f"written: {', '.join(map(str, files))}"]:
                 say(line)
     if arguments.json:
-        print(json.dumps(documents))  # noqa: T201
+        tell(json.dumps(documents))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onebit.advice import program
 from onebit.commands import add_threads, threads_of
+from onebit.console import Progress, complain, printable, tell
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Classify, print a line an image; 1 if some could not be read."""
     from onebit.classifying import STDIN, classify, find_images
-    from onebit.console import Progress, complain
     from onebit.loading import load
     from onebit.runnable import preprocessing_of
 
@@ -60,21 +60,21 @@ def run(arguments: argparse.Namespace) -> int:
         piped = sys.stdin.buffer.read()
     images = find_images(arguments.images, piped)
     if all(found.problem for found in images):
-        raise UserError(f"{printable(images[0].name)}: {images[0].problem}")
+        raise UserError(f"{images[0].name}: {images[0].problem}")
     _without_warnings()
     outputs = net.model.values[net.model.graph.nodes[-1].name].channels
     classes = net.model.classes or tuple(map(str, range(outputs)))
     head, line_of = ("", as_json) if arguments.json else in_columns(images, classes, min(arguments.top, outputs))
     if head:
-        print(head)  # noqa: T201
+        tell(head)
     bad = 0
     with Progress("images", len(images)) as progress:
         for outcome in classify(net, images, arguments.top):
             if outcome.problem:
                 bad += 1
-                complain("onebit run", f"{printable(outcome.name)}: {outcome.problem}")
+                complain("onebit run", f"{outcome.name}: {outcome.problem}")
             if arguments.json or not outcome.problem:
-                print(line_of(outcome), flush=sys.stdout.isatty())  # noqa: T201
+                tell(line_of(outcome), flush=sys.stdout.isatty())
             progress.advance()
     if bad:
         complain("onebit run", f"{bad} of {len(images)} images could not be read")
@@ -100,11 +100,6 @@ def in_columns(images: Sequence[Found], classes: Sequence[str], top: int) -> tup
 
     heading = "   ".join([f"{'image':<{name_width}}", *[f"{'class':<{label_width}}  {'sure':>8}"] * top])
     return heading, line_of
-
-
-def printable(name: str) -> str:
-    """A file's name that no terminal takes for more than a name, and that can always be written."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
 
 
 def _without_warnings() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from onebit.advice import program
-from onebit.console import complain, counted
+from onebit.console import complain, counted, tell
 from onebit.errors import UserError, WorkError
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.training.recipes import recipe_names
 
     if arguments.list_recipes:
-        print("\n".join(recipe_names()))  # noqa: T201
+        tell(*recipe_names())
         return 0
     flags = config_flags(arguments)
     if not (arguments.resume or arguments.recipe or flags):
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WorkError as error:
         raise WorkError(f"{error}. {_what_next(out)}") from error
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        print(json.dumps(summary | {"run": str(out)}) if arguments.json else _sentence(summary, out))  # noqa: T201
+        tell(*([json.dumps(summary | {"run": str(out)})] if arguments.json else _lines(summary, out)))
     return 0
 
 
@@ -152,7 +152,7 @@ def config_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     return {k: os.path.abspath(os.path.expanduser(v)) if k in PATHS else v for k, v in flags.items()}  # noqa: PTH100, PTH111
 
 
-def _sentence(summary: dict[str, Any], out: Path) -> str:
+def _lines(summary: dict[str, Any], out: Path) -> list[str]:
     scores = f"top-1 {summary['test_top1']:.2f} %, top-5 {summary['test_top5']:.2f} %"
     cost = f"{counted(summary['epochs'], 'epoch')} ({summary['training_seconds']:.0f} s of training)"
     where = counted(summary["test_images"], "test image")
@@ -162,7 +162,7 @@ def _sentence(summary: dict[str, Any], out: Path) -> str:
         lines.append(f"best epoch {summary['best_epoch']}: {held} (best.safetensors)")
     if summary["skipped_images"]:
         lines.append(f"left out, since they can't be read: {counted(summary['skipped_images'], 'image')}")
-    return "\n".join([*lines, f"all of it is in {out}"])
+    return [*lines, f"all of it is in {out}"]
 
 
 def _name(arguments: argparse.Namespace, config: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from onebit.advice import program
+from onebit.console import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.zoo_net is not None:
         card, file = zoo.card(arguments.zoo_net), zoo.path(arguments.zoo_net)
-        said = json.dumps(asdict(card) | {"path": str(file)}) if arguments.json else "\n".join(told(card, file))
+        said = [json.dumps(asdict(card) | {"path": str(file)})] if arguments.json else told(card, file)
     else:
         cards = zoo.list()
-        said = json.dumps([asdict(card) for card in cards]) if arguments.json else "\n".join(table(cards))
-    print(said)  # noqa: T201
+        said = [json.dumps([asdict(card) for card in cards])] if arguments.json else table(cards)
+    tell(*said)
     return 0
 
 

@@ -49,7 +49,7 @@ class Display:
         if self._quiet:
             return
         if self._progress is not None:
-            self._progress.console.print(line, markup=False, soft_wrap=True)
+            self._progress.console.print(line, soft_wrap=True)
         else:
             say(line)
 

@@ -161,7 +161,7 @@ def _check_labels(path: Path, labels: list[int], cifar: Cifar) -> None:
 
 def _python_names(path: Path, cifar: Cifar) -> list[str]:
     names = read_pickle(path).get(cifar.names) if path.is_file() else None
-    return [str(name) for name in names] if isinstance(names, list) else []
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def _binary_names(path: Path) -> list[str]:

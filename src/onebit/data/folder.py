@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onebit.data.names import check_class_names
 from onebit.errors import UserError
 from onebit.imagefiles import SUFFIXES
 
@@ -36,6 +37,7 @@ def list_folder(root: Path) -> tuple[Listing, Listing, list[str]]:
     names = sorted(entry.name for entry in train.iterdir() if entry.is_dir())
     if not names:
         raise UserError(f"{train}: has no folders of images; expected are {LAYOUT}")
+    check_class_names(names, str(train), "rename that folder")
     for entry in sorted(test.iterdir()):
         if entry.is_dir() and entry.name not in names:
             raise UserError(f"{entry}: a class that {train} does not have; expected are {LAYOUT}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from onebit.data.decoding import Decoder, Item
 from onebit.data.folder import Listing
 from onebit.data.keyed import Stream, draw
+from onebit.data.names import check_class_names
 from onebit.errors import UserError
 from onebit.imagefiles import Crop
 
@@ -56,6 +57,9 @@ class DataSet:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     skipped: set[str] = field(default_factory=set)  # files of images that could not be read
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names, "the data", "rename it where its names are kept")
 
     @property
     def num_classes(self) -> int:

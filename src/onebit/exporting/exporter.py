@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onebit.convolution import QuantizedConv2d
-from onebit.errors import ExportError
+from onebit.errors import ExportError, ModelFileError
 from onebit.exporting.calibration import Wanted, quantize_inputs
 from onebit.exporting.folding import fold
 from onebit.exporting.lowering import Lowering
@@ -20,7 +19,8 @@ from onebit.exporting.rounding import round_weights
 from onebit.exporting.rules import RULES
 from onebit.exporting.tracing import trace
 from onebit.graph import Graph
-from onebit.modelfile import Counts, Model, Preprocessing, writable, write_model
+from onebit.jsonfields import plain_text
+from onebit.modelfile import Counts, Model, Preprocessing, check_preprocessing, writable, write_model
 from onebit.summary import Summary, summarize
 
 
@@ -57,7 +57,8 @@ def export(
     """
     file = writable(path)
     model = getattr(model, "_orig_mod", model)  # of torch.compile
-    prepared = _prepared(preprocessing)
+    prepared, names = _prepared(preprocessing), _names(class_names)
+    described = _text(description, "description")
     graph = pack_net(
         model,
         example_input,
@@ -68,9 +69,9 @@ def export(
     )
     round_weights(graph, float_bits)
     try:
-        packed = Model(graph, prepared, _names(class_names), description, count_parameters(model))
+        packed = Model(graph, prepared, names, described, count_parameters(model))
         size = write_model(packed, file)
-    except ValueError as error:  # GraphError, ModelFileError, text that is no Unicode
+    except ValueError as error:  # GraphError, ModelFileError
         raise ExportError(str(error)) from None
     except OSError as error:
         raise ExportError(f"{path}: can't be written ({error.strerror})") from error
@@ -127,15 +128,26 @@ def _prepared(preprocessing: Preprocessing | None) -> Preprocessing | None:
         prepared = Preprocessing(tuple(map(float, mean)), tuple(map(float, std)), float(crop))
     except (TypeError, ValueError):
         raise ExportError("preprocessing: use onebit.Preprocessing(mean, std), a number for each channel") from None
-    if not all(map(math.isfinite, (*prepared.mean, *prepared.std, prepared.crop))):
-        raise ExportError("preprocessing: holds numbers that are not finite")
+    try:
+        check_preprocessing(*prepared)
+    except ModelFileError as error:
+        raise ExportError(str(error)) from None
     return prepared
 
 
 def _names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(class_names, str):
         raise ExportError(f"class_names={class_names!r}: use a list of names")
-    return None if class_names is None else tuple(class_names)
+    if class_names is None:
+        return None
+    return tuple(_text(name, f"class_names: {name!r:.100}") for name in class_names)
+
+
+def _text(value: Any, what: str) -> str:
+    try:
+        return plain_text(value, what)
+    except ModelFileError as error:
+        raise ExportError(str(error)) from None
 
 
 def _batches(calibration: Any) -> Iterable[Any]:

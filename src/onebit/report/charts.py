@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import NamedTuple
+
+from onebit.report.text import escape
 
 WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
 LEFT, RIGHT, TOP, BOTTOM = 54, 10, 10, 34  # margins, for ticks and labels

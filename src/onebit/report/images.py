@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebit.graph import Array
+from onebit.report.text import escape
 
 GAP = 1  # pixels between the parts of a strip
 BLUE = (9, 105, 218)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
 
+from onebit.report.text import escape
 from onebit.version import __version__
 
 STYLE = resources.files("onebit.report").joinpath("style.css").read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from onebit.report.charts import Series, bar_chart, figure, heat_map, line_chart
 from onebit.report.gathering import Gathered, Kernels, Pictured
 from onebit.report.images import picture, shares, strip
 from onebit.report.page import folded, grid, paragraph, part, section, table
+from onebit.report.text import escape
 from onebit.training.kernels import REACH
 from onebit.training.schedule import stages
 

@@ -17,6 +17,7 @@ from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.methods import revision_of
+from onebit.modelfile import MAX_NUMBER, MIN_STD
 from onebit.models.resnet import bireal_name
 from onebit.paths import user_path
 from onebit.training.config import OPTIONS, Config, Net, activation_bits
@@ -41,8 +42,8 @@ class NetSpec(BaseModel):
     num_classes: Size
     image_shape: tuple[Size, Size, Size]
     revision: Annotated[int, Field(ge=1)] = 1  # of the method: see `onebit.methods.revision_of`
-    mean: tuple[float, ...]
-    deviation: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
+    mean: tuple[Annotated[float, Field(gt=-MAX_NUMBER, lt=MAX_NUMBER)], ...]
+    deviation: tuple[Annotated[float, Field(ge=MIN_STD, lt=MAX_NUMBER)], ...]
     class_names: tuple[str, ...]
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from onebit.console import is_unicode, printable
 from onebit.errors import UserError
 from onebit.training.config import Config, describe, flag, is_switch
 
@@ -76,6 +77,9 @@ def checked(keys: Mapping[str, Any], sources: Mapping[str, str] | None = None) -
     """A config of these keys, or a `UserError` that says which is wrong and where it comes from."""
     sources = sources or {}
     for key, value in keys.items():
+        if isinstance(value, str) and not is_unicode(value):
+            where = sources.get(key) or f"{flag(key)}: "
+            raise UserError(f"{where}'{printable(value)}' is not UTF-8 text, which the run's files could not hold")
         if isinstance(value, bool) and key in Config.model_fields and not is_switch(key):
             raise UserError(
                 f"{sources.get(key, 'config: ')}{key} = {str(value).lower()}: not a matter of true or false"

@@ -137,7 +137,7 @@ class LiveDisplay:
         self._progress.stop()
 
     def _say(self, line: str) -> None:
-        self._progress.console.print(line, markup=False, soft_wrap=True)
+        self._progress.console.print(line, soft_wrap=True)
 
 
 class TensorBoard:
