@@ -60,15 +60,20 @@ def _listed(lines: list[str]) -> list[str]:
 def runs_table() -> str:
     """Every run that is kept: what it came to, how long it took, how to do it again."""
     lines = ["| run | top-1 % | epochs | seed | minutes | commit |", "|---|---:|---:|---:|---:|---|"]
-    for record in records():
+    kept = [record for record in records() if record.is_current]
+    for record in kept:
         link = f"[{record.name}](../results/cpu/{RECORDS}/{record.name}.json)"
         cells = (link, f"{record.top1:.2f}", record.epochs, record.seed, f"{record.minutes:.0f}", record.commit)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     cpus = ", ".join(
-        sorted({f"{record.cpu}, {record.threads} thread a run, torch {record.torch}" for record in records()})
+        sorted({f"{record.cpu}, {record.threads} thread a run, torch {record.torch}" for record in kept})
     )
     words = f"CPU: {cpus}; minutes by the clock, with pauses while something else was measured."
-    return "\n".join([*lines, "", f"{words} A record has the command that does the run again."])
+    words += " A record has the command that does the run again."
+    withdrawn = sorted({record.config["method"] for record in records() if not record.is_current})
+    if withdrawn:
+        words += f" Left out are records of earlier forms of {', '.join(withdrawn)}, which this version has no more."
+    return "\n".join([*lines, "", words])
 
 
 def with_tables() -> str:

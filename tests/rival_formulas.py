@@ -38,6 +38,11 @@ def bireal(W):
     return scaled_by_filter(W, lambda w, alpha, n: alpha if abs(w) < 1 else 0)
 
 
+def bireal_of_the_programs(W):
+    """The gradient as the authors' programs have it, without alpha."""
+    return scaled_by_filter(W, lambda w, alpha, n: abs(w) <= 1)
+
+
 def mcdonnell(W):
     return np.sqrt(2 / W[0].size) * sgn(W), np.ones_like(W)
 
@@ -130,9 +135,9 @@ def centred_and_clipped(W):
 STEPS = {"binaryconnect": clipped, "bnn": clipped, "bwn": centred_and_clipped, "xnor": centred_and_clipped}
 
 
-def mcn(C, M, g):
-    """Q, dL_S/dC, dL_S/dM for dL_S/dQ = g (rows o*K + j)."""
-    K, C_hat = len(M), sgn(C)
+def mcn(C, M, b, g):
+    """Q, dL_S/dC, dL_S/dM for dL_S/dQ = g (rows o*K + j); b is the size of a bit, which C's gradient is without."""
+    K, C_hat = len(M), b * sgn(C)
     Q = np.empty((len(C) * K, *C.shape[1:]))
     grad_C, grad_M = np.zeros_like(C), np.zeros_like(M)
     for o, j, i in np.ndindex(len(C), K, C.shape[1]):
@@ -143,15 +148,20 @@ def mcn(C, M, g):
     return Q, grad_C, grad_M
 
 
-def mcn_loss(C, M, theta):
+def mcn_loss(C, M, b, theta):
     """L_M and its gradients."""
-    loss, grad_C, grad_M, C_hat = 0.0, np.zeros_like(C), np.zeros_like(M), sgn(C)
+    loss, grad_C, grad_M, C_hat = 0.0, np.zeros_like(C), np.zeros_like(M), b * sgn(C)
     for o, j, i in np.ndindex(len(C), len(M), C.shape[1]):
         r = C[o, i] - C_hat[o, i] * M[j]
         loss += theta / 2 * np.sum(r**2)
         grad_C[o, i] += theta * r
         grad_M[j] -= theta * r * C_hat[o, i]
     return loss, grad_C, grad_M
+
+
+def mcn_step(M):
+    """What a step makes of M: positive, and neither small nor large."""
+    return one_by_one(lambda m: min(max(abs(m), 0.1), 10.0), M)
 
 
 def scale_map(x, kernel, stride, padding, groups, out_channels):

@@ -130,6 +130,7 @@ METHODS = [
     {"method": st.just("xnor"), "scale_map": ABSENT | st.booleans()},
     {"method": st.just("abc"), "weight_bases": st.integers(1, 64), "activation_bases": st.integers(1, 64)},
     {"method": st.just("mcn"), "theta": SIZES, "kernel_rate": st.just("authors") | SIZES},
+    {"method": st.just("bireal"), "magnitude_aware": ABSENT | st.booleans()},
     {"method": st.just("lbcnn"), "sparsity": st.floats(1e-3, 1), "num_intermediate": COUNTS},
 ]  # fmt: skip
 FOLDERS = ABSENT | st.sampled_from(["/data", "/my data/it's", "/-x", "/ü"])

@@ -136,7 +136,7 @@ def test_strips_from_black_to_white():
 @pytest.mark.parametrize(("method", "says"), [
     ("bnn", lambda layer: 1.0),
     ("bwn", lambda layer: float(layer.weight.detach().abs().mean())),
-    ("mcn", lambda layer: float(layer.M.detach().abs().mean())),
+    ("mcn", lambda layer: float(layer.b * layer.M.detach().mean())),
     ("abc", lambda layer: None),
 ])  # fmt: skip
 def test_what_bits_stand_for(method, says, tmp_path):

@@ -20,7 +20,7 @@ from PIL import Image
 from onebit.commands import make_parser
 from onebit.commands.train import config_flags
 from onebit.errors import UserError
-from onebit.methods import METHODS
+from onebit.methods import METHODS, revision_of
 from onebit.reproduction import eight_bits, figures, memory, published
 from onebit.reproduction.diversity import _numbers, feature_maps
 from onebit.reproduction.making import MEMORY, PLANNERS, TITLES, missing_runs, ready
@@ -300,7 +300,7 @@ def fake_record(out, run, top1, held_out=None, curves=None):
         name=run.name, net="a net", data="CIFAR-10 (fake)", command="onebit train", commit="abc", cpu="a CPU",
         threads=1, torch="2", seed=run.config.seed, epochs=5, minutes=1.0, top1=top1, top5=99.0, test_loss=1.0,
         test_images=10, held_out_top1=held_out, weight_bits=1, activation_bits=32, parameters=10, bytes=20,
-        config=config, curves=curves, kernels=kernels,
+        config=config, curves=curves, kernels=kernels, revision=revision_of(run.config.method),
     )  # fmt: skip
     write_record(out, record)
     return record
@@ -319,6 +319,28 @@ def test_the_rate_is_chosen_on_held_out_images(tmp_path):
     better = outcome.chosen[0].model_copy(update={"held_out_top1": 99.0, "config": {"lr": 1.0}})
     assert _best([*records, better]) == tuple(records)
     assert _best([]) == ()
+
+
+def test_a_record_of_an_earlier_form_of_a_method_counts_for_nothing(tmp_path):
+    """Its figure stays in the file and out of the tables; the run is planned again and takes its place."""
+    here = setting(tmp_path)
+    target = PLANNERS["table-methods"](here)
+    entry = next(e for e in target.entries if e.where[0] == "mcn")
+    for run in entry.runs:
+        fake_record(tmp_path, run, 61.42, 61.0)
+    assert next(o for o in outcomes(target, tmp_path) if o.entry == entry).top1 == 61.42
+    for run in entry.runs:
+        file = tmp_path / "records" / f"{run.name}.json"
+        told = json.loads(file.read_text())
+        assert told.pop("revision") == 2
+        file.write_text(json.dumps(told))  # as it was written before there were revisions
+        assert read_record(file).revision == 1
+        assert known_record(tmp_path, run) is None
+    outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
+    assert (outcome.state, outcome.top1, len(outcome.missing)) == ("unfinished", None, 3)
+    assert set(entry.runs) <= set(missing_runs(here, [target]))
+    fake_record(tmp_path, entry.runs[0], 53.0, 52.0)
+    assert next(o for o in outcomes(target, tmp_path) if o.entry == entry).top1 == 53.0
 
 
 def test_what_is_unfinished_is_shown_as_that(tmp_path):

@@ -62,6 +62,20 @@ def test_weights_and_their_gradients(method, shape):
     assert_close(layer.weight.grad, g * slope)
 
 
+def test_bireal_with_the_gradient_of_its_programs():
+    layer = made("bireal", 4, 6, 3, magnitude_aware=False)
+    W, g = weights_like(layer.weight.shape), np.random.default_rng(1).normal(size=layer.weight.shape)
+    put(layer.weight, W)
+    value, slope = formulas.bireal_of_the_programs(W)
+    found = layer.quantized_weight()
+    assert_close(found, value)
+    found.backward(torch.from_numpy(g))
+    assert_close(layer.weight.grad, g * slope)
+    assert {0.0, 1.0} == set(np.unique(slope))
+    assert "magnitude_aware=False" in repr(layer)
+    assert "magnitude_aware" not in repr(made("bireal"))
+
+
 @pytest.mark.parametrize("method", formulas.WEIGHTS)
 @pytest.mark.parametrize("constant", [0.0, -0.0, 0.25])
 def test_weights_that_are_all_equal(method, constant):
@@ -174,10 +188,12 @@ def test_mcn(K, groups):
     layer = made("mcn", 4, 6 * groups, 3, groups=groups, num_projections=K, theta=0.3)
     C = weights_like(layer.C.shape)
     M = np.abs(np.random.default_rng(4).normal(size=layer.M.shape))
+    b = 0.37
     put(layer.C, C)
     put(layer.M, M)
+    layer.b.fill_(b)
     g = np.random.default_rng(5).normal(size=(6 * groups, 4 // groups, 3, 3))
-    Q, grad_C, grad_M = formulas.mcn(C, M, g)
+    Q, grad_C, grad_M = formulas.mcn(C, M, b, g)
     found = layer.quantized_weight()
     assert_close(found, Q)
     found.backward(torch.from_numpy(g))
@@ -185,13 +201,37 @@ def test_mcn(K, groups):
     assert_close(layer.M.grad, grad_M)
 
     loss_m = onebit.add_projection_gradients(layer, eta=0.1)
-    expected, more_C, more_M = formulas.mcn_loss(C, M, 0.3)
+    expected, more_C, more_M = formulas.mcn_loss(C, M, b, 0.3)
     assert_close(loss_m, expected)
     assert_close(layer.C.grad, grad_C + more_C)
     assert_close(layer.M.grad, grad_M + more_M)
-    put(layer.M, -M)
-    onebit.constrain_weights(layer)
-    assert_close(layer.M, M)
+    for wild in (-M, 1e-3 * M, -100 * M, np.zeros_like(M)):
+        put(layer.M, wild)
+        onebit.constrain_weights(layer)
+        assert_close(layer.M, formulas.mcn_step(wild))
+
+
+def test_mcn_s_kernels_learn_as_fast_as_pcnn_s():
+    """Whatever the size of the kernels: C's gradient is that of Q, as PCNN's is that of D while W is 1."""
+    layer, like = made("mcn", 8, 8, 3), made("pcnn", 8, 8, 3, lam=0.0)
+    for size in (1.0, 0.05):
+        put(like.C, size * weights_like(like.C.shape).clip(-1, 1))
+        layer.carry_over(nn.Parameter(like.C.detach().clone()))
+        assert_close(layer.b, np.abs(like.C.detach().numpy()).mean())
+        assert torch.equal(layer.M, torch.ones_like(layer.M))
+        g = torch.randn_like(layer.C)
+        for each in (layer, like):
+            each.zero_grad()
+            each.quantized_weight().backward(g)
+        assert_close(layer.quantized_weight(), like.quantized_weight().detach().numpy())
+        assert_close(layer.C.grad, like.C.grad.numpy())
+
+
+def test_mcn_of_kernels_that_are_all_zero_has_a_size_of_its_bits():
+    layer = made("mcn", 2, 2, 3)
+    layer.carry_over(nn.Parameter(torch.zeros_like(layer.C)))
+    assert layer.b == 1
+    assert layer.quantized_weight().abs().min() == 1
 
 
 def test_mcn_takes_its_loss_once():
@@ -204,7 +244,7 @@ def test_mcn_takes_its_loss_once():
         onebit.add_projection_gradients(layer, eta=0.1)
     assert torch.equal(layer.C.grad, before)
     optimizer.step()
-    loss, more_C, _ = formulas.mcn_loss(layer.C.detach().numpy(), layer.M.detach().numpy(), 0.1)
+    loss, more_C, _ = formulas.mcn_loss(layer.C.detach().numpy(), layer.M.detach().numpy(), float(layer.b), 0.1)
     assert_close(attached.projection_loss, loss)
     assert_close(layer.C.grad, before.numpy() + more_C)
     with pytest.raises(RuntimeError, match="already"):
@@ -227,7 +267,8 @@ def test_mcn_with_kernels_that_two_layers_share():
     model(torch.randn(1, 4, 7, 7, dtype=torch.float64)).sum().backward()
     before = one.C.grad.clone()
     optimizer.step()
-    both = [formulas.mcn_loss(one.C.detach().numpy(), layer.M.detach().numpy(), 0.1) for layer in (one, two)]
+    C = one.C.detach().numpy()
+    both = [formulas.mcn_loss(C, layer.M.detach().numpy(), float(layer.b), 0.1) for layer in (one, two)]
     assert_close(attached.projection_loss, sum(loss for loss, _, _ in both))
     assert_close(one.C.grad, before.numpy() + sum(grad for _, grad, _ in both))
     assert unused.C.grad is None
@@ -453,6 +494,7 @@ OPTIONS = [
         {"activation_bits": layer_of(method).ACTIVATION_BITS[-1]},
         *({"xnor": [{"scale_map": True}], "lbcnn": [{"sparsity": 0.2, "num_intermediate": 8}],
            "abc": [{"weight_bases": 3, "activation_bases": 2}], "mcn": [{"num_projections": 2, "theta": 0.0}],
+           "bireal": [{"magnitude_aware": False}],
            "dorefa": [{"activation_bits": bits} for bits in (2, 3, 5, 6, 7, 8)]}.get(method, [])),
     )
 ]  # fmt: skip
@@ -589,6 +631,7 @@ def test_a_docstring_gives_formulas_and_a_reference(method):
     ("method", "options", "words"),
     [
         ("xnor", {"scale_map": 1}, ["scale_map=1"]),
+        ("bireal", {"magnitude_aware": 0}, ["magnitude_aware=0", "True or False"]),
         ("xnor", {"scale_map": True, "activation_bits": 32}, ["scale_map=True", "activation_bits=1"]),
         ("abc", {"weight_bases": 0}, ["weight_bases=0", "at least 1"]),
         ("abc", {"activation_bases": 1.5}, ["activation_bases=1.5"]),

@@ -9,6 +9,7 @@ from torch import nn
 
 import foreign_nets
 import onebit
+from onebit.binarization import STRUCTURE
 from onebit.convolution import QuantizedConv2d
 from onebit.counting import bits_of
 from onebit.errors import UserError
@@ -64,24 +65,25 @@ def test_a_frozen_conv_stays_frozen(method):
 
 
 @pytest.mark.parametrize("K", [1, 2])
-def test_mcn_begins_with_matrices_of_the_kernels_size(K):
+def test_mcn_begins_with_bits_of_the_kernels_size_and_matrices_near_1(K):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 3))
     with torch.no_grad():
         weight = model[1].weight.mul_(9).clone()
     layer = onebit.binarize(model, "mcn", num_projections=K)[1]
     assert torch.equal(layer.C, weight[::K])
-    size = weight[::K].abs().mean()
+    torch.testing.assert_close(layer.b, weight[::K].abs().mean())
     if K == 1:
-        torch.testing.assert_close(layer.M, size.expand(1, 3, 3))
+        assert torch.equal(layer.M, torch.ones(1, 3, 3))
     else:
-        assert (0.5 * size <= layer.M).all()
-        assert (1.5 * size >= layer.M).all()
+        assert (layer.M >= 0.5).all()
+        assert (layer.M <= 1.5).all()
         assert layer.M.std() > 0
 
 
 def test_the_package_s_nets_have_the_structure_and_their_report_does_not_deny_it():
-    for method in ("bireal", "mcdonnell", "xnor"):
+    for method in ("bireal", "mcdonnell", "xnor", "lbcnn"):
         assert len(onebit.binarization_report(onebit.models.wrn22(4, method=method)).notes) == 1
+        assert STRUCTURE[method] in onebit.binarization_report(onebit.binarize(foreign_nets.VGG(), method)).notes
     assert "no shortcuts" in str(onebit.binarization_report(onebit.models.vgg16(4, method="bireal", hidden=8)))
     assert "no shortcuts" in str(onebit.binarization_report(onebit.binarize(foreign_nets.VGG(), "bireal")))
 
@@ -100,7 +102,7 @@ def test_options_that_a_method_does_not_take_are_refused(method):
     values = {
         "lam": 1e-3, "forward_w": "mean", "w_init": "ones", "scale": "kernel", "levels": 3, "num_projections": 2,
         "scale_map": True, "weight_bases": 2, "activation_bases": 2, "theta": 0.1, "sparsity": 0.5,
-        "num_intermediate": 4,
+        "num_intermediate": 4, "magnitude_aware": False,
     }  # fmt: skip
     assert set(values) | {"activation_bits"} == {name for each in METHODS for name in method_options(each)}
     for name, value in values.items():
@@ -143,7 +145,13 @@ def test_the_nets_take_every_method(method, name):
     if activation_bits_of(method) == 1:  # no ReLU makes an input +1 everywhere
         assert all((x < 0).any() and (x > 0).any() for x in seen if x[0, 0].numel() > 1)
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
-    assert all(norm.affine == (method != "mcdonnell") for norm in norms)
+    if method == "mcdonnell":  # that of the images alone
+        assert [norm.num_features for norm in norms if norm.affine] == [3]
+        assert norms[0].affine
+    else:
+        assert all(norm.affine for norm in norms)
+    if method == "lbcnn":  # no ReLU before the fixed filters
+        assert all((x < 0).any() for x in seen)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +202,8 @@ def test_storage_is_counted_from_the_layers(method):
         p.shape[0] for n, p in float_net.named_parameters() if n.endswith(("conv1.weight", "conv2.weight"))
     )
     layers = 18
+    if method == "mcdonnell":  # the float net's two shortcuts learn, his do not; and he has a norm of the images
+        total += 2 * 3 - sum(p.numel() for n, p in float_net.named_parameters() if "shortcut" in n)
     assert kept.parameters == sum(p.numel() for p in net.parameters())
     if method == "lbcnn":
         fixed = [layer.fixed for layer in layers_of(net)]
@@ -220,9 +230,13 @@ def test_storage_of_projections_bases_and_shared_weights():
     assert onebit.storage(abc)[1:] == (3 * 144, 3 + 4)
     assert bits_of(abc) == (3, 2)
     full = onebit.rivals.LocalBinaryConv2d(4, 4, 3, sparsity=1.0)
-    assert onebit.storage(full)[1:] == (144, 16)
+    assert onebit.storage(full)[1:] == (4 * 144, 4 * 16)
     assert bits_of(full) == (1, 32)
-    assert "144 bits and 16 numbers of 32 bits" in str(onebit.storage(full))
+    assert "576 bits and 64 numbers of 32 bits" in str(onebit.storage(full))
+    assert onebit.storage(onebit.rivals.LocalBinaryConv2d(4, 4, 3, sparsity=1.0, num_intermediate=4))[1:] == (
+        144,
+        16,
+    )
     layer = onebit.rivals.BwnConv2d(4, 4, 3)
     twice = nn.Sequential(layer, onebit.rivals.BwnConv2d(4, 4, 3), layer)
     twice[1].weight = layer.weight

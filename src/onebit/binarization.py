@@ -20,7 +20,11 @@ SkipRule = Callable[[str, nn.Conv2d], "bool | str | None"]
 
 # What belongs to a method beyond its layers, which binarize leaves as the net has it.
 STRUCTURE = {
-    "mcdonnell": "the batch norms are as they were; McDonnell's have no affine part (onebit.models has them so)",
+    "lbcnn": "the ReLUs are as they were; an LBCNN has none before its fixed filters (as in onebit.models)",
+    "mcdonnell": (
+        "norms and shortcuts are as they were; of McDonnell's norms only that of the images has an affine part, "
+        "and his shortcuts learn nothing (as in onebit.models)"
+    ),
     "bireal": "no shortcuts were added; a Bi-Real net has one round every conv (onebit.models.resnet18 has)",
     "xnor": "the order of layers is as it was; XNOR-Net's is batch norm, sign, conv (as in onebit.models)",
 }
@@ -92,7 +96,8 @@ def binarize(
                        'remove' takes it out where all that it feeds (through sums and shortcuts, too) ends in
                        1-bit inputs, and refuses otherwise; 'prelu' makes it a PReLU; 'keep' looks at nothing
     options            of the new layers. pcnn: lam, forward_w, w_init, scale, levels; xnor: scale_map; abc:
-                       weight_bases, activation_bases; lbcnn: sparsity, num_intermediate; mcn: theta
+                       weight_bases, activation_bases; lbcnn: sparsity, num_intermediate; mcn: theta;
+                       bireal: magnitude_aware
     """
     _check_choices(model, relu_before_sign)
     layer_class = layer_of(method)

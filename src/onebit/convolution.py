@@ -76,6 +76,9 @@ class QuantizedConv2d(nn.Module):
     num_projections: int = 1  # kernels made of each learned one, if a subclass has the option
     CARRIES_OVER: ClassVar[bool] = True  # whether a float conv's weight can become this layer's
     AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining()
+    REVISION: ClassVar[int] = (
+        1  # one more when trained weights of the method, or its nets, come to mean another net
+    )
 
     bias: nn.Parameter | None
 

@@ -62,6 +62,12 @@ def kernel_rates_of(
     return tuple(dict.fromkeys(1.0 if rate == "authors" and is_one else rate for rate in asked))
 
 
+def revision_of(method: str) -> int:
+    """The form that a method has now: weights of another one are of another net."""
+    layer_class = layer_of(method)
+    return 1 if layer_class is None else layer_class.REVISION
+
+
 def nearest_method(name: str) -> str | None:
     """The method that a wrong name may have meant."""
     return next(iter(get_close_matches(name.lower(), METHODS, n=1)), None)

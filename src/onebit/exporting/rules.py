@@ -79,6 +79,10 @@ def _nothing(call: Call) -> Operand:  # noqa: ARG001
     return None
 
 
+def _zeros(call: Call) -> Operand:
+    return call.add("clamp", call.value(), low=0.0, high=0.0)  # a product with 0 would not be 0 of what is infinite
+
+
 def _same(call: Call) -> Operand:
     return call.arguments.get("input", call.arguments.get("self"))
 
@@ -325,6 +329,7 @@ TABLE: dict[str, Entry] = {
     "aten.squeeze": Entry(_reshaped, "`x.squeeze(-1)`", "`reshape`"),
     "aten.unsqueeze": Entry(_reshaped, "`x[:, :, None, None]`", "`reshape`"),
     "aten.cat": Entry(_cat, "`torch.cat(..., dim=1)`", "`concatenate`"),
+    "aten.zeros_like": Entry(_zeros, "`torch.zeros_like(x)`, to add channels of zeros", "`clamp`"),
     "aten.split": Entry(_split, "`x.split(..., dim=1)`, `x.chunk(..., dim=1)`", "`slice`"),
     "aten.split_with_sizes": Entry(_split, "", "`slice`"),
     "aten.chunk": Entry(_split, "", "`slice`"),

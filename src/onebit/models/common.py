@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from onebit.binarization import STRUCTURE, binarization_report, binarize
 from onebit.methods import activation_bits_of
@@ -26,14 +27,36 @@ def tensor_width(width: int, num_projections: int) -> int:
     return width * num_projections
 
 
-def takes_signs(method: str, activation_bits: int | None) -> bool:
-    """Whether the net's convs take sgn of their inputs, before which there must be no ReLU."""
-    return method != "float" and activation_bits_of(method, activation_bits) == 1
+def has_relus(method: str, activation_bits: int | None) -> bool:
+    """Whether ReLUs stand before the net's convs: not before a sign, nor before the fixed filters of an LBCNN."""
+    takes_signs = method != "float" and activation_bits_of(method, activation_bits) == 1
+    return not takes_signs and method != "lbcnn"
 
 
 def norm(width: int, method: str) -> nn.BatchNorm2d:
-    """Batch norm; McDonnell's nets have it without the affine part."""
+    """Batch norm; McDonnell's nets have it without the affine part, but for that of the images."""
     return nn.BatchNorm2d(width, affine=method != "mcdonnell")
+
+
+def norm_of_images(in_channels: int, method: str) -> nn.Module:
+    """What McDonnell's nets begin with: the only norm that learns."""
+    return nn.BatchNorm2d(in_channels) if method == "mcdonnell" else nn.Identity()
+
+
+class PaddingShortcut(nn.Module):
+    """McDonnell's shortcut to twice the channels of half the image: means over 3x3 pixels, then channels of zeros.
+
+    Pixels outside the image are not counted: a mean at the edge is one over fewer pixels. Nothing of it learns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, channels, H, W) to (N, 2 * channels, H / 2, W / 2)."""
+        pooled = self.pool(x)
+        return torch.cat([pooled, torch.zeros_like(pooled)], dim=1)
 
 
 def binarized(

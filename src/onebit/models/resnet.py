@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.models.common import binarized, conv3x3, initialize, norm, tensor_width
+from onebit.models.common import PaddingShortcut, binarized, conv3x3, initialize, norm, norm_of_images, tensor_width
 
 
 class BasicBlock(nn.Module):
@@ -31,7 +31,7 @@ class BiRealUnit(nn.Module):
     """One 3x3 conv with a shortcut of its own: conv, BN, PReLU, add. Two of them make a block.
 
     A down-sampling shortcut averages 2x2 pixels, so that its full-precision 1x1 conv sees all of them.
-    XNOR-Net's order is BN, (sign,) conv, PReLU, add.
+    McDonnell's shortcut learns nothing. XNOR-Net's order is BN, (sign,) conv, PReLU, add.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class BiRealUnit(nn.Module):
         self.prelu = nn.PReLU(width)
         self.prelu_after_add = prelu == "after_add"
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_width != width:
+        if in_width != width and method == "mcdonnell":
+            self.shortcut = PaddingShortcut()
+        elif stride != 1 or in_width != width:
             self.shortcut = nn.Sequential(
                 nn.AvgPool2d(stride, stride, ceil_mode=True),
                 nn.Conv2d(in_width, width, 1, bias=False),
@@ -85,6 +87,7 @@ class ResNet(nn.Module):
         self, blocks: list[nn.Module], width: int, num_classes: int, in_channels: int, method: str
     ) -> None:
         super().__init__()
+        self.norm_of_images = norm_of_images(in_channels, method)
         self.stem = nn.Conv2d(in_channels, width, 7, 2, padding=3, bias=False)
         self.norm = norm(width, method)
         self.pool = nn.MaxPool2d(3, 2, padding=1)
@@ -95,7 +98,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes)."""
-        x = self.stem(x)
+        x = self.stem(self.norm_of_images(x))
         x = self.pool(F.relu(self.norm(x))) if self.is_float else self.norm(self.pool(x))
         logits: Tensor = self.classifier(self.blocks(x).mean(dim=(2, 3)))
         return logits

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onebit.models.common import binarized, conv3x3, initialize, norm, takes_signs, tensor_width
+from onebit.models.common import binarized, conv3x3, has_relus, initialize, norm, norm_of_images, tensor_width
 
 # Convs a stage and the width of each, in units of the first; a 2x2 max pool ends a stage.
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
@@ -15,7 +15,7 @@ STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 class Unit(nn.Module):
     """conv, BN, ReLU, and a 2x2 max pool at the end of a stage.
 
-    Without ReLU, for a 1-bit conv that follows, BN stands behind the pool: see `onebit.models.resnet.ResNet`.
+    Without ReLU, for what follows, BN stands behind the pool: see `onebit.models.resnet.ResNet`.
     """
 
     def __init__(self, in_width: int, width: int, relu: bool, pool: bool, method: str) -> None:
@@ -34,7 +34,7 @@ class Unit(nn.Module):
 class VGG(nn.Module):
     """Thirteen 3x3 convs with BN and ReLU in five stages, then three linear layers.
 
-    With 1-bit inputs there is no ReLU but the last, which feeds the classifier.
+    With 1-bit inputs, and for an LBCNN, there is no ReLU but the last, which feeds the classifier.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class VGG(nn.Module):
         super().__init__()
         plan = [(factor * width, conv == convs) for convs, factor in STAGES for conv in range(1, convs + 1)]
         in_widths = [in_channels, *(unit_width for unit_width, _ in plan)]
+        self.norm_of_images = norm_of_images(in_channels, method)
         self.features = nn.Sequential(
             *(
                 Unit(in_width, unit_width, relu or number == len(plan), pool, method)
@@ -65,7 +66,7 @@ class VGG(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes)."""
-        logits: Tensor = self.classifier(self.pool(self.features(x)))
+        logits: Tensor = self.classifier(self.pool(self.features(self.norm_of_images(x))))
         return logits
 
 
@@ -87,7 +88,7 @@ def vgg16(
     options           of the 1-bit layers, as for `onebit.binarize`
     """
     wide = tensor_width(width, num_projections)
-    relu = not takes_signs(method, activation_bits)
+    relu = has_relus(method, activation_bits)
     net = VGG(wide, num_classes, in_channels, hidden, dropout, relu, method)
     # There is no place for shortcuts in a VGG: with 'bireal' it has the layers and their gradients only.
     has_structure = method != "bireal"

@@ -7,7 +7,16 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebit.models.common import binarized, conv3x3, initialize, norm, takes_signs, tensor_width
+from onebit.models.common import (
+    PaddingShortcut,
+    binarized,
+    conv3x3,
+    has_relus,
+    initialize,
+    norm,
+    norm_of_images,
+    tensor_width,
+)
 
 SHORTCUTS = ("block", "conv")
 
@@ -15,7 +24,8 @@ SHORTCUTS = ("block", "conv")
 class Block(nn.Module):
     """BN, ReLU, 3x3 conv, BN, ReLU, dropout, 3x3 conv, and a shortcut round them all.
 
-    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1. With `shortcut_each`, as in a
+    With 1-bit inputs the ReLUs are left out: behind one, every sign would be +1. An LBCNN has none there either.
+    With `shortcut_each`, as in a
     Bi-Real net, there is a shortcut round each conv: the first conv's is that of the block, the second's takes what
     the first unit gives.
     """
@@ -32,12 +42,17 @@ class Block(nn.Module):
         self.relu2 = nn.ReLU() if relu else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.conv2 = conv3x3(width, width)
-        self.shortcut = nn.Conv2d(in_width, width, 1, stride, bias=False) if in_width != width else None
+        self.shortcut: nn.Module | None = None
+        self.shortcut_learns = method != "mcdonnell"
+        if in_width != width and self.shortcut_learns:
+            self.shortcut = nn.Conv2d(in_width, width, 1, stride, bias=False)
+        elif in_width != width:
+            self.shortcut = PaddingShortcut()
 
     def forward(self, x: Tensor) -> Tensor:
-        """A block that widens takes its shortcut from the activated input, as WRN does."""
+        """A block that widens takes its shortcut from the activated input, as WRN does (McDonnell's: from x)."""
         activated = self.relu1(self.norm1(x))
-        past = x if self.shortcut is None else self.shortcut(activated)
+        past = x if self.shortcut is None else self.shortcut(activated if self.shortcut_learns else x)
         y = self.conv1(activated)
         if self.shortcut_each:
             y = past = y + past
@@ -60,6 +75,7 @@ class WRN(nn.Module):
         shortcut_each: bool,
     ) -> None:
         super().__init__()
+        self.norm_of_images = norm_of_images(in_channels, method)
         self.stem = conv3x3(in_channels, width)
         stages = []
         in_width = width
@@ -75,7 +91,7 @@ class WRN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes)."""
-        x = F.relu(self.norm(self.blocks(self.stem(x))))
+        x = F.relu(self.norm(self.blocks(self.stem(self.norm_of_images(x)))))
         logits: Tensor = self.classifier(x.mean(dim=(2, 3)))
         return logits
 
@@ -97,7 +113,7 @@ def _wrn(
     shortcut_each = (shortcuts or ("conv" if method == "bireal" else "block")) == "conv"
     dropout = (0.3 if width >= 64 else 0.0) if dropout is None else dropout
     wide = tensor_width(width, num_projections)
-    relu = not takes_signs(method, activation_bits)
+    relu = has_relus(method, activation_bits)
     net = WRN(blocks, wide, num_classes, in_channels, dropout, relu, method, shortcut_each)
     return binarized(net, method, num_projections, activation_bits, options)
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from onebit.counting import bits_of, storage
 from onebit.errors import UserError
+from onebit.methods import revision_of
 from onebit.paths import write_whole
 from onebit.reproduction.plans import Experiment, same_run
 from onebit.training.config import FREE_AT_RESUME, Config, settled
@@ -75,9 +76,15 @@ class Record(BaseModel):
     activation_bits: int
     parameters: int
     bytes: int  # counted, see onebit.storage
+    revision: Annotated[int, Field(ge=1)] = 1  # of the method, see onebit.methods.revision_of
     config: dict[str, Any]
     curves: dict[str, list[float | None]]
     kernels: list[Histogram]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is of the method as it is now: figures of an earlier form are not this version's."""
+        return self.revision == revision_of(self.config["method"])
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -121,6 +128,7 @@ def record_of(folder: Path, data_name: str) -> Record | None:
         activation_bits=activation_bits,
         parameters=kept.parameters,
         bytes=kept.bytes,
+        revision=revision_of(config.method),
         config=_told(config),
         curves={key: [_rounded(epoch.get(key)) for epoch in epochs] for key in CURVES},
         kernels=[_first_layer(line) for line in lines if line["kind"] == "kernels" and line["layers"]],
@@ -181,11 +189,11 @@ def read_record(file: Path) -> Record:
 
 
 def known_record(out: Path, run: Experiment) -> Record | None:
-    """The record of a planned run, if there is one."""
+    """The record of a planned run, if there is one; that of an earlier form of the method is as good as none."""
     file = record_path(out, run.name)
     if not file.exists():
         return None
     record = read_record(file)
     if not same_run(checked(record.config), run.config):
         raise UserError(f"{file}: of another run than {run.name} is now; move it away to train it again")
-    return record
+    return record if record.is_current else None

@@ -20,14 +20,17 @@ class LocalBinaryConv2d(QuantizedConv2d):
     Juefei-Xu, Boddeti, Savvides: Local Binary Convolutional Neural Networks. CVPR 2017, arXiv:1608.06049.
 
     sparsity            0.5: the share of B's entries that are not 0, as the paper has the word
-    num_intermediate    None (as many as out_channels): the filters of B
+    num_intermediate    None (4 times out_channels, as in the authors' program): the filters of B
 
     The block stands for one conv, so nothing of a float conv's weight can be carried over. B is drawn when the
-    layer is made, from torch's random numbers, and is saved with the net, in 8 bits. Deviation: the paper's blocks
-    have a batch norm and a shortcut besides; here they are the net's, as for every method.
+    layer is made, from torch's random numbers, and is saved with the net, in 8 bits. The authors'
+    blocks take their input from a batch norm without a ReLU; so do the package's nets (`binarize` leaves a net's
+    ReLUs alone). Deviation: the paper's blocks have a shortcut each; here shortcuts are the net's, as for every
+    method.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
+    REVISION: ClassVar[int] = 2  # first its nets had ReLUs before the fixed filters, and these were fewer
     KERNEL = None
     AUTHORS: ClassVar[AuthorsTraining] = AuthorsTraining(lr=1e-4)  # there are no latent kernels
     CARRIES_OVER: ClassVar[bool] = False
@@ -41,7 +44,7 @@ class LocalBinaryConv2d(QuantizedConv2d):
         super().__init__(*conv, **more)
 
     def _make_parameters(self, device: Any, dtype: Any) -> None:
-        count = self.out_channels if self.num_intermediate is None else self.num_intermediate
+        count = 4 * self.out_channels if self.num_intermediate is None else self.num_intermediate
         if isinstance(count, bool) or not isinstance(count, int) or count < 1 or count % self.groups:
             raise ValueError(f"num_intermediate={count!r}: use a positive multiple of groups = {self.groups}")
         self.num_intermediate = count
@@ -93,6 +96,6 @@ class LocalBinaryConv2d(QuantizedConv2d):
     def _options(self) -> dict[str, tuple[object, object]]:
         mine = {
             "sparsity": (self.sparsity, 0.5),
-            "num_intermediate": (self.num_intermediate, self.out_channels),
+            "num_intermediate": (self.num_intermediate, 4 * self.out_channels),
         }
         return super()._options() | mine

@@ -49,7 +49,7 @@ METHOD_NAMES = (
 )  # fmt: skip
 OPTIONS = (
     "lam", "forward_w", "w_init", "scale", "levels", "scale_map", "weight_bases", "activation_bases", "theta",
-    "sparsity", "num_intermediate",
+    "sparsity", "num_intermediate", "magnitude_aware",
 )  # fmt: skip
 
 
@@ -92,11 +92,16 @@ class Net(BaseModel):
     activation_bases: Bases | None = Field(
         None, description="abc: 1-bit activations that an activation is made of (1)"
     )
-    theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-3)")
+    theta: NotNegative | None = Field(None, description="mcn: weight of its loss (1e-4)")
     sparsity: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="lbcnn: share of the fixed weights that are not 0 (0.5)"
     )
-    num_intermediate: Width | None = Field(None, description="lbcnn: fixed filters of a block (as many as outputs)")
+    num_intermediate: Width | None = Field(
+        None, description="lbcnn: fixed filters of a block (4 times the outputs)"
+    )
+    magnitude_aware: bool | None = Field(
+        None, description="bireal: multiply the kernels' gradient by their size, as in its paper (true)"
+    )
 
 
 class Data(BaseModel):

@@ -16,6 +16,7 @@ from onebit import models
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
+from onebit.methods import revision_of
 from onebit.models.resnet import bireal_name
 from onebit.paths import user_path
 from onebit.training.config import OPTIONS, Config, Net, activation_bits
@@ -39,6 +40,7 @@ class NetSpec(BaseModel):
     data: str
     num_classes: Size
     image_shape: tuple[Size, Size, Size]
+    revision: Annotated[int, Field(ge=1)] = 1  # of the method: see `onebit.methods.revision_of`
     mean: tuple[float, ...]
     deviation: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
     class_names: tuple[str, ...]
@@ -93,6 +95,7 @@ def spec_of(config: Config, data: DataSet, bits: int | None = None) -> NetSpec:
     return NetSpec(
         net=net,
         data=config.data,
+        revision=revision_of(config.method),
         num_classes=data.num_classes,
         image_shape=data.image_shape,
         mean=data.mean,
@@ -156,6 +159,11 @@ def read_weights(path: str | Path, which: str = "last") -> Weights:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(f"{file}: its description of the net is wrong at {where or 'its beginning'}") from None
+    if spec.revision != (now := revision_of(spec.net.method)):
+        raise UserError(
+            f"{file}: its net is {spec.net.method} of revision {spec.revision}, which is another net than this "
+            f"version's revision {now}: train it anew, or use the version of onebit that trained it"
+        )
     _check_shapes(file, spec, tensors)
     return Weights(spec, tensors)
 
@@ -199,7 +207,7 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
 
 
 def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor], path: str) -> dict[str, Tensor]:
-    """Names and shapes of the 1-bit net, its kernels carried over as `binarize` has it; W and PReLU stay new."""
+    """Names and shapes of the 1-bit net, its kernels carried over; what only it has stays new."""
     if spec.net.model == "resnet18":
         tensors = {bireal_name(name): tensor for name, tensor in tensors.items()}
     tensors = dict(tensors)
@@ -212,6 +220,7 @@ def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor
         layer.carry_over(nn.Parameter(weight.clone()))
     own = net.state_dict()
     new = {name for name in own if name.rpartition(".")[0] in _quantized(net) or name.endswith(".prelu.weight")}
+    new |= {name for name in own if name.startswith("norm_of_images.")}  # McDonnell's alone
     if spec.net.model == "resnet18" and spec.net.method == "xnor":  # its norms stand elsewhere
         moved = {name for name in own if name.startswith("blocks.") and name.split(".")[2] == "norm"}
         new |= moved
