@@ -15,7 +15,7 @@ import pytest
 
 from children import child
 from onebit.commands.compare import _words
-from onebit.comparison.plan import Plan, parse_contestants, runs
+from onebit.comparison.plan import Plan, parse_contestants, runs, stored
 from onebit.comparison.plot import plot
 from onebit.comparison.running import Process, _outcome, failure_of
 from onebit.comparison.table import Row, as_markdown, at_the_edge, grid, rows
@@ -39,6 +39,8 @@ TINY = [
     "--hold-out",
     "40",
     "--bn-batches",
+    "1",
+    "--kernel-rates",
     "1",
 ]
 
@@ -237,9 +239,41 @@ def test_equal_terms():
     assert len(planned) == len(METHODS) * 4 == len({run.name for run in planned})
     for run in planned:
         expected = base.model_dump() | {
-            "method": run.contestant.method, "lr": run.lr, "seed": run.seed, "lr_w": pytest.approx(run.lr / 10)
+            "method": run.contestant.method, "lr": run.lr, "seed": run.seed, "lr_w": pytest.approx(run.lr / 10),
+            "kernel_rate": run.kernel_rate,
         }  # fmt: skip
         assert run.config.model_dump() == expected
+
+
+def test_every_method_gets_the_same_rates_of_kernels_as_far_as_it_has_kernels():
+    base = resolve("cifar10-pcnn22", "cpu", {})
+    contestants, _ = parse_contestants(["all"], base)
+    plan = Plan(contestants=contestants, lrs=(0.1, 0.3), kernel_rates=(1, 10, "authors"), seeds=(0,))
+    planned = runs(plan, base)
+    assert len({run.name for run in planned}) == len(planned)
+    tried = {
+        method: [r.config.kernel_rate for r in planned if r.label == method and r.lr == 0.3] for method in METHODS
+    }
+    assert tried["float"] == tried["lbcnn"] == [1]
+    for method in ("binaryconnect", "bnn", "bwn", "xnor"):
+        assert tried[method] == [1, 10, "authors"]
+    for method in ("pcnn", "mcdonnell", "dorefa", "abc", "bireal", "mcn"):  # whose authors have no such factor
+        assert tried[method] == [1, 10]
+    names = [run.name for run in planned if run.label == "bnn"]
+    assert names[:3] == ["bnn-lr0.1-seed0", "bnn-lr0.1-k10-seed0", "bnn-lr0.1-kauthors-seed0"]
+    # With Adam they have none either; and who has no other rate keeps 1.
+    few = plan.model_copy(update={"kernel_rates": ("authors",)})
+    for opt, rate in (("sgd", "authors"), ("adamw", 1)):
+        made = {run.label: run.kernel_rate for run in runs(few, base.model_copy(update={"opt": opt}))}
+        assert (made["bnn"], made["pcnn"], made["float"]) == (rate, 1, 1)
+
+
+def test_a_plan_of_before_has_one_rate_of_kernels(tmp_path):
+    (tmp_path / "base.toml").write_text("width = 2\ndecay_kernels = true")
+    old = {"format": 1, "contestants": [{"method": "bnn", "keys": {}}], "lrs": [0.1], "seeds": [0]}
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    (run,) = runs(*stored(tmp_path))
+    assert (run.name, run.config.kernel_rate, run.config.decay_kernels) == ("bnn-lr0.1-seed0", 1, True)
 
 
 def test_a_float_net_gets_as_many_epochs_as_two_stages():
@@ -264,12 +298,13 @@ def test_rates_that_hang_on_the_learning_rate_keep_their_ratio():
 def fake_runs(folder, scores, monkeypatch):
     """Finished runs by (lr, seed): held-out and test accuracy and seconds; None for one that failed for good."""
     contestants, _ = parse_contestants(["bnn"], Config())
-    lrs, seeds = (tuple(sorted(set(numbers))) for numbers in zip(*scores, strict=True))
-    plan = Plan(contestants=contestants, lrs=lrs, seeds=seeds)
+    lrs, seeds = (tuple(sorted(set(numbers))) for numbers in list(zip(*scores, strict=True))[:2])
+    rates = dict.fromkeys(place[2] for place in scores if len(place) > 2) or (1.0,)
+    plan = Plan(contestants=contestants, lrs=lrs, kernel_rates=tuple(rates), seeds=seeds)
     planned = runs(plan, Config())
     for run in planned:
         (folder / run.name).mkdir()
-        score = scores[run.lr, run.seed]
+        score = scores[(run.lr, run.seed) if len(rates) == 1 else (run.lr, run.seed, run.kernel_rate)]
         if score is None:
             (folder / run.name / "error.txt").write_text("stopped at step 3")
         else:
@@ -290,6 +325,15 @@ def test_the_rate_is_chosen_on_held_out_images_among_those_that_do_for_all_seeds
     assert found.spread == pytest.approx(8**0.5)
     assert found.minutes == 1.5
     assert (found.parameters, found.bytes, found.weight_bits) == (10, 9, 1)
+
+
+def test_the_rate_of_kernels_is_chosen_with_the_learning_rate(tmp_path, monkeypatch):
+    scores = {
+        (0.1, 0, 1.0): (60, 99, 1), (0.3, 0, 1.0): (62, 90, 1), (0.1, 0, 10.0): (61, 80, 1),
+        (0.3, 0, 10.0): (50, 70, 1), (0.1, 0, "authors"): (70, 55, 1), (0.3, 0, "authors"): None,
+    }  # fmt: skip
+    (found,) = fake_runs(tmp_path, scores, monkeypatch)
+    assert (found.lr, found.kernel_rate, found.top1, found.failed) == (0.1, "authors", 55, 1)
 
 
 @pytest.mark.parametrize(
@@ -361,6 +405,13 @@ def test_variants():
         (["--lrs", "0"], "--lrs 0: use numbers above 0, with commas"),
         (["--lrs", "nan"], "--lrs nan: use numbers above 0"),
         (["--lrs", ","], "--lrs ,: use numbers above 0"),
+        (["--kernel-rates", "1,0"], "--kernel-rates 1,0: use numbers above 0, with commas"),
+        (["--kernel-rates", "1,1.0"], "--kernel-rates 1,1.0: a number comes twice"),
+        (["--kernel-rates", "authors,1,authors"], "--kernel-rates authors,1,authors: authors comes twice"),
+        (["--kernel-rates", ","], "--kernel-rates : use numbers above 0"),
+        (["--kernel-rate", "3"], "there is no --kernel-rate; did you mean --kernel-rates?"),
+        (["--hold-out", "0", "--lrs", "1"], "give a single --lrs and --kernel-rates"),
+        (["--resume", "x", "--kernel-rates", "3"], "--kernel-rates: a comparison that is resumed stays as it is"),
         (["--lr", "0.1"], "there is no --lr; did you mean --lrs?"),
         (["--method", "bnn"], "there is no --method; did you mean --methods?"),
         (["--jobs", "0"], "--jobs 0: use at least 1"),
@@ -409,8 +460,10 @@ def test_pictures_of_any_table(count):
 
 def test_a_single_seed_has_no_spread():
     text = as_markdown([row("bnn"), row("pcnn", spread=1.234)], ["mcn"], "title")
-    assert "| bnn | 1/32 | 1,000 | 200 | 50.00 | 0.1 | 1.0 |" in text
+    assert "| bnn | 1/32 | 1,000 | 200 | 50.00 | 0.1 | 1 | 1.0 |" in text
     assert "50.00 ± 1.23" in text
+    assert "| 0.1 | authors | 1.0 |" in as_markdown([row("bnn", kernel_rate="authors")], [], "title")
+    assert "| 0.1 | 2.5 | 1.0 |" in as_markdown([row("bnn", kernel_rate=2.5)], [], "title")
     assert "| mcn |  |  |  | failed |" in text
 
 
@@ -437,6 +490,10 @@ def test_rates_at_an_end_of_the_grid_are_named():
     table = [row("a", lr=0.1), row("b", lr=0.3), row("c", lr=1.0)]
     assert at_the_edge(table, plan) == ["a", "c"]
     assert at_the_edge(table, plan.model_copy(update={"lrs": (0.1,)})) == []
+    fast = plan.model_copy(update={"lrs": (0.1,), "kernel_rates": (1.0, 4.0, "authors", 16.0)})
+    found = [row(str(rate), kernel_rate=rate) for rate in fast.kernel_rates]
+    assert at_the_edge(found, fast) == ["1.0", "16.0"]
+    assert at_the_edge(found, fast.model_copy(update={"kernel_rates": (1.0, 10.0, "authors")})) == []
 
 
 @pytest.mark.slow

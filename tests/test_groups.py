@@ -85,8 +85,8 @@ def test_kernels_decay_where_their_authors_let_them(method, decays):
         assert group["weight_decay"] == (0.1 if asked else 0.0)
 
 
-# A 1-bit 1x1 conv of one channel, W = 1/2, behind a float one, v = 1/4. For the input 2 it gives y = 2 v sgn(W), the
-# loss; BinaryConnect passes the gradient straight through: dL/dW = 2 v, dL/dv = 2 sgn(W).
+# A 1-bit 1x1 conv of one channel, W = 1/2, behind a float one, v = 1/4. For the input 2 it gives 2 v sgn(W), the
+# loss. BinaryConnect passes the gradient straight through, so dL/dW = 2 v, and dL/dv = 2 sgn(W).
 
 
 def tiny(method):

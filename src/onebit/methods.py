@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 from onebit import rivals
 from onebit.convolution import AuthorsTraining, QuantizedConv2d
@@ -40,6 +41,25 @@ def authors_of(method: str) -> AuthorsTraining:
     """How a method's authors train its latent kernels; of 'float', how every weight of a WRN is trained."""
     layer_class = layer_of(method)
     return AuthorsTraining(lr=0.1) if layer_class is None else layer_class.AUTHORS
+
+
+def has_kernels(method: str) -> bool:
+    """Whether its layers have kernels that learn and become bits."""
+    layer_class = layer_of(method)
+    return layer_class is not None and layer_class.KERNEL is not None
+
+
+def kernel_rates_of(
+    method: str, asked: Iterable[float | Literal["authors"]], *, adaptive: bool = False
+) -> tuple[float | Literal["authors"], ...]:
+    """Those of some multipliers of the kernels' rate that make a difference to a method; 'authors' may be 1.
+
+    adaptive   for Adam, with which the authors' are 1
+    """
+    if not has_kernels(method):
+        return (1.0,)
+    is_one = adaptive or authors_of(method).latent_rate == "as others"
+    return tuple(dict.fromkeys(1.0 if rate == "authors" and is_one else rate for rate in asked))
 
 
 def revision_of(method: str) -> int:

@@ -46,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lrs", nargs="+", metavar="X,...", help="learning rates that every method gets; the best on held-out "
         "images counts (default: 1, 3 and 10 times the recipe's; smoke: 1 and 10 times)",
     )  # fmt: skip
+    what.add_argument(
+        "--kernel-rates", nargs="+", metavar="X,...", help="by what that of kernels is multiplied, for every "
+        "method; authors: what its authors use (default: 1,10,authors, and the recipe's; smoke: the recipe's)",
+    )  # fmt: skip
     what.add_argument("--recipe", metavar="NAME", help="net, data and schedule (default: digits-pcnn22)")
     what.add_argument(
         "--budget", choices=get_args(Budget), help="paper: as the recipe says (default); cpu: a "
@@ -55,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--resume", metavar="DIR", help="go on with the comparison in DIR")
     what.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one a core, at most 8; GPU: 1)")
     what.add_argument("--json", action="store_true", help="print the table as JSON")
-    add_config_flags(parser, leave_out={"method", "seed", "lr"})
+    add_config_flags(parser, leave_out={"method", "seed", "lr", "kernel_rate"})
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,7 +104,9 @@ def _stored(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     from onebit.training.config import flag
 
     own = [
-        f"--{name}" for name in ("methods", "seeds", "lrs", "recipe", "budget", "out") if getattr(arguments, name)
+        f"--{name}"
+        for name in ("methods", "seeds", "lrs", "kernel-rates", "recipe", "budget", "out")
+        if getattr(arguments, name.replace("-", "_"))
     ]
     for given in [*map(flag, config_flags(arguments)), *own]:
         raise UserError(f"{given}: a comparison that is resumed stays as it is")
@@ -132,9 +138,24 @@ def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     # Not below the recipe's: methods without a scale want more (docs/comparing.md), and none so far wanted less.
     factors = (1, 10) if is_smoke else (1, 3, 10)
     lrs = numbers_of("--lrs", arguments.lrs or [f"{factor * base.lr:g}" for factor in factors], float)
-    if len(lrs) > 1 and base.hold_out == 0:
-        raise UserError("--hold-out 0: without held-out images no learning rate can be chosen: give a single --lrs")
-    return Plan(contestants=contestants, lrs=lrs, seeds=seeds), base, left_out
+    usual = dict.fromkeys([base.kernel_rate] if is_smoke else [1.0, 10.0, "authors", base.kernel_rate])
+    kernel_rates = _kernel_rates(arguments.kernel_rates) if arguments.kernel_rates else tuple(usual)
+    if len(lrs) * len(kernel_rates) > 1 and base.hold_out == 0:
+        raise UserError(
+            "--hold-out 0: without held-out images no learning rate can be chosen: give a single --lrs and "
+            "--kernel-rates"
+        )
+    return Plan(contestants=contestants, lrs=lrs, kernel_rates=kernel_rates, seeds=seeds), base, left_out
+
+
+def _kernel_rates(given: Sequence[str]) -> tuple[float | str, ...]:
+    """Numbers, and 'authors' where it stands."""
+    words = [word.strip() for word in ",".join(given).split(",") if word.strip()]
+    numbers = [word for word in words if word != "authors"]
+    found = iter(numbers_of("--kernel-rates", numbers, float) if numbers or not words else ())
+    if words.count("authors") > 1:
+        raise UserError(f"--kernel-rates {','.join(words)}: authors comes twice")
+    return tuple(word if word == "authors" else next(found) for word in words)
 
 
 def _folder(arguments: argparse.Namespace, base: Config) -> Path:
@@ -235,6 +256,7 @@ def _facts(
         "data": base.data,
         "epochs": base.epochs,
         "lrs": plan.lrs,
+        "kernel_rates": plan.kernel_rates,
         "seeds": plan.seeds,
         "finished": all(summary_of(folder, run) or failure_of(folder, run) for run in planned),
         "without_result": [c.label for c in plan.contestants if c.label not in with_result],
@@ -271,6 +293,7 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
     print_table(facts["title"], tables.HEADINGS, rows)
     lines = [
         "top-1: test images, last epoch; bytes: counted, see onebit.storage; lr: the best on held-out images",
+        "kernels: by what their learning rate is multiplied, chosen with it",
         f"table.md, .csv, .json and accuracy-bytes.svg, .png are in {folder}",
     ]
     if any(row.spread is None for row in table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -12,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
-from onebit.methods import METHODS, layer_of, method_options, nearest_method
-from onebit.training.config import OPTIONS, Config, Net
+from onebit.methods import METHODS, kernel_rates_of, layer_of, method_options, nearest_method
+from onebit.training.config import OPTIONS, Config, Net, Rate
 from onebit.training.loop import divide
 from onebit.training.nets import spec_of
 from onebit.training.recipes import checked, read_recipe, to_toml
@@ -38,13 +39,15 @@ class Contestant(BaseModel):
 
 
 class Plan(BaseModel):
-    """The contestants, and the learning rates and seeds that each of them gets."""
+    """The contestants, and the learning rates, rates of kernels and seeds that each of them gets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1] = 1
     contestants: Annotated[tuple[Contestant, ...], Field(min_length=1, max_length=1000)]
     lrs: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(min_length=1)]
+    # By what that of the kernels is multiplied; plans were without it when it was always 1.
+    kernel_rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (1.0,)
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)]
 
 
@@ -53,6 +56,7 @@ class Run(NamedTuple):
 
     contestant: Contestant
     lr: float
+    kernel_rate: float | str
     seed: int
     config: Config
 
@@ -66,7 +70,8 @@ class Run(NamedTuple):
         """Of its folder."""
         own = "".join(f"-{key}{value}" for key, value in self.contestant.keys.items())
         safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in own)
-        return f"{self.contestant.method}{safe}-lr{str(self.lr).removesuffix('.0')}-seed{self.seed}"
+        kernels = "" if self.kernel_rate == 1 else f"-k{str(self.kernel_rate).removesuffix('.0')}"
+        return f"{self.contestant.method}{safe}-lr{str(self.lr).removesuffix('.0')}{kernels}-seed{self.seed}"
 
 
 def parse_contestants(words: Sequence[str], base: Config) -> tuple[tuple[Contestant, ...], list[str]]:
@@ -118,10 +123,11 @@ def _own_keys(method: str) -> list[str]:
 def runs(plan: Plan, base: Config) -> list[Run]:
     """All runs, those of one seed and learning rate together, so that a table soon has a row for every method."""
     planned = [
-        Run(contestant, lr, seed, _config(base, contestant, lr, seed))
+        Run(contestant, lr, rate, seed, _config(base, contestant, lr, rate, seed))
         for seed in plan.seeds
-        for lr in plan.lrs
+        for lr, number in product(plan.lrs, range(len(plan.kernel_rates)))
         for contestant in plan.contestants
+        for rate in rates_of(plan, contestant, base)[number : number + 1]
     ]
     names = [run.name for run in planned]
     if len(set(names)) < len(names):
@@ -143,12 +149,18 @@ def check(planned: Sequence[Run], data: DataSet) -> None:
             spec_of(run.config, data).build()
 
 
-def _config(base: Config, contestant: Contestant, lr: float, seed: int) -> Config:
+def rates_of(plan: Plan, contestant: Contestant, base: Config) -> tuple[float | str, ...]:
+    """Of the plan's rates of kernels those that make a difference to a contestant."""
+    return kernel_rates_of(contestant.method, plan.kernel_rates, adaptive=base.opt == "adamw")
+
+
+def _config(base: Config, contestant: Contestant, lr: float, kernel_rate: float | str, seed: int) -> Config:
     """The same for all but for what the contestant is; rates that hang on lr keep their ratio to it."""
     keys: dict[str, Any] = base.model_dump(exclude_none=True) | {
         "method": contestant.method,
         "seed": seed,
         "lr": lr,
+        "kernel_rate": kernel_rate,
     }
     if contestant.method == "float":
         keys.pop("activation_bits", None)

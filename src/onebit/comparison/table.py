@@ -17,7 +17,7 @@ from onebit.training.nets import build_trained, read_weights
 
 
 class Row(NamedTuple):
-    """What a contestant came to, with the learning rate that did best on held-out images."""
+    """What a contestant came to, with the learning rates that did best on held-out images."""
 
     method: str
     weight_bits: int
@@ -30,13 +30,15 @@ class Row(NamedTuple):
     lr: float
     minutes: float  # of training, mean over the seeds
     failed: int  # runs of this contestant, at any learning rate
+    kernel_rate: float | str = 1.0  # by what that of the kernels was multiplied
 
 
 class Point(NamedTuple):
-    """A contestant at one learning rate: what the choice of the rate goes by."""
+    """A contestant at one learning rate and one of its kernels: what the choice of them goes by."""
 
     method: str
     lr: float
+    kernel_rate: float | str
     finished: int  # runs, of as many as there are seeds
     held_out_top1: (
         float | None
@@ -45,14 +47,17 @@ class Point(NamedTuple):
 
 
 def grid(folder: Path, plan: Plan, runs: Sequence[Run]) -> list[Point]:
-    """Every contestant at every learning rate."""
-    found = []
+    """Every contestant at every rate, in the order of the plan's contestants."""
+    by_rates: dict[tuple[str, float, float | str], list[Run]] = {}
     for contestant in plan.contestants:
-        for lr in plan.lrs:
-            mine = [run for run in runs if run.contestant == contestant and run.lr == lr]
-            done = [run for run in mine if summary_of(folder, run)]
-            held, top1 = (_scores(folder, done, key) for key in ("held_out_top1", "test_top1"))
-            found.append(Point(contestant.label, lr, len(done), _mean(held), _mean(top1)))
+        for run in runs:
+            if run.contestant == contestant:
+                by_rates.setdefault((contestant.label, run.lr, run.kernel_rate), []).append(run)
+    found = []
+    for place, mine in by_rates.items():
+        done = [run for run in mine if summary_of(folder, run)]
+        held, top1 = (_scores(folder, done, key) for key in ("held_out_top1", "test_top1"))
+        found.append(Point(*place, len(done), _mean(held), _mean(top1)))
     return found
 
 
@@ -63,10 +68,13 @@ def rows(folder: Path, plan: Plan, runs: Sequence[Run], points: Sequence[Point])
 
 
 def at_the_edge(table: Sequence[Row], plan: Plan) -> list[str]:
-    """Methods whose best learning rate is the largest or the smallest of the grid: another may be better still."""
-    if len(plan.lrs) < 3:  # of two, each is an end
-        return []
-    return [row.method for row in table if row.lr in {min(plan.lrs), max(plan.lrs)}]
+    """Methods with the largest or the smallest rate of the grid as their best: another may be better still."""
+    numbers = [rate for rate in plan.kernel_rates if isinstance(rate, float)]
+    return [row.method for row in table if _is_end(row.lr, plan.lrs) or _is_end(row.kernel_rate, numbers)]
+
+
+def _is_end(rate: float | str, of: Sequence[float]) -> bool:
+    return len(of) >= 3 and rate in {min(of), max(of)}  # of two, each is an end
 
 
 def _row(folder: Path, contestant: Contestant, runs: Sequence[Run], points: Sequence[Point]) -> Row | None:
@@ -74,9 +82,10 @@ def _row(folder: Path, contestant: Contestant, runs: Sequence[Run], points: Sequ
     if not mine:
         return None
     # A rate with which some of the seeds failed is not one to choose while another does for all.
-    lr = max(mine, key=lambda point: (point.finished, point.held_out_top1 or 0.0)).lr
+    best = max(mine, key=lambda point: (point.finished, point.held_out_top1 or 0.0))
     of_contestant = [run for run in runs if run.contestant == contestant]
-    chosen = [run for run in of_contestant if run.lr == lr and summary_of(folder, run)]
+    at_best = [run for run in of_contestant if (run.lr, run.kernel_rate) == (best.lr, best.kernel_rate)]
+    chosen = [run for run in at_best if summary_of(folder, run)]
     top1 = _scores(folder, chosen, "test_top1")
     kept, (weight_bits, activation_bits) = _counted(folder, chosen[0])
     return Row(
@@ -88,9 +97,10 @@ def _row(folder: Path, contestant: Contestant, runs: Sequence[Run], points: Sequ
         statistics.mean(top1),
         statistics.stdev(top1) if len(top1) > 1 else None,
         len(top1),
-        lr,
+        best.lr,
         statistics.mean(_scores(folder, chosen, "training_seconds")) / 60,
         sum(failure_of(folder, run) is not None for run in of_contestant),
+        best.kernel_rate,
     )
 
 
@@ -109,7 +119,7 @@ def _counted(folder: Path, run: Run) -> tuple[Storage, tuple[int, int]]:
     return storage(net), bits_of(net)
 
 
-HEADINGS = ("method", "W/A", "parameters", "bytes", "top-1 %", "lr", "minutes")
+HEADINGS = ("method", "W/A", "parameters", "bytes", "top-1 %", "lr", "kernels", "minutes")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -117,12 +127,13 @@ def cells(row: Row) -> tuple[str, ...]:
     top1 = f"{row.top1:.2f}" if row.spread is None else f"{row.top1:.2f} ± {row.spread:.2f}"
     bits = f"{row.weight_bits}/{row.activation_bits}"
     minutes = f"{row.minutes:.1f}" if row.minutes >= 1 else f"{row.minutes:.2g}"
-    return (row.method, bits, f"{row.parameters:,}", f"{row.bytes:,}", top1, f"{row.lr:g}", minutes)
+    kernels = row.kernel_rate if isinstance(row.kernel_rate, str) else f"{row.kernel_rate:g}"
+    return (row.method, bits, f"{row.parameters:,}", f"{row.bytes:,}", top1, f"{row.lr:g}", kernels, minutes)
 
 
 def missing_cells(method: str) -> tuple[str, ...]:
     """The row of a contestant without a finished run."""
-    return (method, "", "", "", "failed", "", "")
+    return (method, "", "", "", "failed", "", "", "")
 
 
 def as_markdown(table: Sequence[Row], missing: Sequence[str], title: str) -> str:

@@ -296,10 +296,9 @@ def _check_options(net: Net) -> None:
 
 def _check_kernel_rate(config: Config) -> None:
     """A rate for kernels that are not there would change nothing, and seem to."""
-    from onebit.methods import layer_of
+    from onebit.methods import has_kernels
 
-    layer_class = layer_of(config.method)
-    if config.kernel_rate not in {1.0, "authors"} and (layer_class is None or layer_class.KERNEL is None):
+    if config.kernel_rate not in {1.0, "authors"} and not has_kernels(config.method):
         raise ValueError(
             f"kernel_rate={config.kernel_rate}: method {config.method!r} has no kernels that learn and become bits"
         )
