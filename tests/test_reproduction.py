@@ -635,7 +635,11 @@ def test_memory_is_counted_and_speed_is_measured(tmp_path, capsys):
     assert "the times mean nothing" in printed
     out, err = reproduce(capsys, MEMORY, "--plan", "-o", str(tmp_path))
     assert (out, err) == ("", "nothing to train\n")
-    assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in (tmp_path / "table-memory.md").read_text()
+    text = (tmp_path / "table-memory.md").read_text()
+    assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in text
+    assert f"| Resnet18 | 374.1 | 374.1 |  |  | {4 * 11_689_512:,} |  |" in text  # four bytes a parameter
+    for net in found["nets"].values():
+        assert net["saving_on_disk"] == pytest.approx(4 * 11_689_512 / net["bytes_on_disk"])
 
 
 def test_parts_for_a_cluster(tmp_path, capsys):
