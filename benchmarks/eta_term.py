@@ -31,7 +31,10 @@ def parts_of(net: nn.Module, eta: float) -> dict[tuple[str, str], float]:
     for layer in net.modules():
         if not isinstance(layer, ProjectionConv2d):
             continue
-        delta = pj.separate(layer._delta.read(), layer.num_projections)  # noqa: SLF001 as `joining` reads it
+        kept = layer._delta.read()  # noqa: SLF001 as `joining` reads it
+        if kept is None:
+            raise RuntimeError("the backward pass left no delta")
+        delta = pj.separate(kept, layer.num_projections)
         how = (layer.C.detach(), layer.W.detach(), layer.lam)
         _, with_eta = pj.projection_gradients(delta, *how, eta, layer.projection)
         _, without = pj.projection_gradients(delta, *how, 0.0, layer.projection)
