@@ -8,11 +8,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MAP = (ROOT / "docs" / "paper.md").read_text()
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in MAP.splitlines()
-    if re.match(r"\| (Eq\.|Alg\. line|Table|Fig\.) \d+ ", line)
+EXPECTED = [
+    *(f"Eq. {n}" for n in range(1, 24)),
+    *(f"Alg. line {n}" for n in range(1, 22)),
+    *(f"Table {n}" for n in range(1, 6)),
+    *(f"Fig. {n}" for n in range(1, 6)),
 ]
+
+
+def rows_of(text):
+    """The cells of the rows of equations, lines, tables and figures."""
+    lines = [line for line in text.splitlines() if re.match(r"\| (Eq\.|Alg\. line|Table|Fig\.) \d+ ", line)]
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
 
 
 def resolve(dotted):
@@ -35,39 +42,74 @@ def has_test(reference):
     return file.is_file() and re.search(rf"^def {re.escape(name)}\(", file.read_text(), re.MULTILINE) is not None
 
 
-def test_every_equation_line_table_and_figure_has_a_row():
-    expected = [
-        *(f"Eq. {n}" for n in range(1, 24)),
-        *(f"Alg. line {n}" for n in range(1, 22)),
-        *(f"Table {n}" for n in range(1, 6)),
-        *(f"Fig. {n}" for n in range(1, 6)),
-    ]
-    assert [row[0] for row in ROWS] == expected
+def problems(text):
+    """What is wrong with a map: rows that are missing, names and tests that are not there."""
+    rows = rows_of(text)
+    numbers = [row[0] for row in rows]
+    found = [] if numbers == EXPECTED else [f"rows are {numbers}"]
+    for row in rows:
+        found += [f"{row[0]}: {problem}" for problem in problems_of(row)]
+    return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_every_entry_points_to_something(row):
-    number, what, functions, test = row
-    assert what
+def problems_of(row):
+    number, what, functions, test = row if len(row) == 4 else (row[0], "", "", "")
+    if not what:
+        return ["4 cells are expected, and the second says what it is"]
     if what == "end for":
-        assert not functions
-        assert not test
-        return
+        return ["stands for nothing"] if functions or test else []
+    found = []
     names = re.findall(r"`(onebit[\w.]*)`", functions)
-    assert names or number == "Table 1"
+    if not names and number != "Table 1":
+        found.append("names no function")
     for name in names:
-        resolve(name)
+        try:
+            resolve(name)
+        except (AttributeError, ImportError):
+            found.append(f"there is no {name}")
     references = re.findall(r"`(tests/[^`]+)`", test)
-    assert references
-    for reference in references:
-        assert has_test(reference), f"{number}: there is no {reference}"
+    if not references:
+        found.append("names no test")
+    return found + [f"there is no {reference}" for reference in references if not has_test(reference)]
 
 
-def test_the_check_itself_can_fail():
-    with pytest.raises(AttributeError):
-        resolve("onebit.projection.no_such_function")
-    assert not has_test("tests/test_projection.py::test_no_such")
-    assert not has_test("tests/no_such_file.py::test_initial_w")
+def test_the_map_is_whole_and_every_entry_points_to_something():
+    assert problems(MAP) == []
+
+
+def the_row(number):
+    (line,) = [line for line in MAP.splitlines() if line.startswith(f"| {number} |")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("`onebit.projection.quantize`", "`onebit.projection.quantise`", "there is no onebit.projection.quantise"),
+        ("`onebit.projection.quantize`", "`onebit.no_such_module.quantize`", "there is no onebit.no_such_module"),
+        ("`onebit.projection.quantize`", "quantize", "Eq. 9: names no function"),
+        ("::test_quantize_is_equation_9", "::test_quantize_is_equation", "there is no tests/test_projection.py::"),
+        (
+            "`tests/test_projection.py::test_quantize",
+            "`tests/test_no.py::test_quantize",
+            "there is no tests/test_no",
+        ),
+        ("`tests/test_projection.py::test_quantize_is_equation_9`", "", "Eq. 9: names no test"),
+        ("| end for | | |", "| end for | `onebit.layers` | |", "Alg. line 9: stands for nothing"),
+        *((f"{the_row(number)}\n", "", "rows are") for number in EXPECTED),
+        (the_row("Eq. 9"), f"{the_row('Eq. 9')}\n{the_row('Eq. 9')}", "rows are"),
+        (the_row("Fig. 5"), the_row("Fig. 5").rpartition("| `tests")[0], "4 cells are expected"),
+    ],
+)
+def test_a_map_that_is_wrong_is_found(old, new, problem):
+    assert old in MAP
+    assert any(problem in found for found in problems(MAP.replace(old, new, 1)))
+
+
+def test_a_name_that_only_begins_like_a_test_is_none():
+    assert not has_test("tests/test_projection.py::test_initial")
+    assert not has_test("tests/test_projection.py")
+    assert has_test("tests/test_projection.py::test_initial_w")
 
 
 def numbers_named_in(docstring):
@@ -81,7 +123,9 @@ def numbers_named_in(docstring):
     return numbers
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "onebit.projection." in row[2]], ids=lambda row: row[0])
+@pytest.mark.parametrize(
+    "row", [row for row in rows_of(MAP) if "onebit.projection." in row[2]], ids=lambda row: row[0]
+)
 def test_the_function_names_its_equation(row):
     """The other direction: who reads the function finds the equation's number there."""
     if not row[0].startswith("Eq."):

@@ -181,3 +181,68 @@ def test_a_part_of_the_test_images_is_of_all_classes(run):
     assert set(found.seen.labels.tolist()) == set(range(10))
     assert found.seen.rows[-1] > 300
     assert "100 of 449 test images were looked at (--images)." in found.notes
+
+
+def rows_of(elements, heading):
+    """The rows of the first table that has this heading: a dict each, by heading."""
+    tables = []
+    for element in elements.found:
+        if element["tag"] == "table":
+            tables.append(([], []))
+        elif element["tag"] == "th":
+            tables[-1][0].append(element["text"])
+        elif element["tag"] == "tr":
+            tables[-1][1].append([])
+        elif element["tag"] == "td":
+            tables[-1][1][-1].append(element["text"])
+    heads, rows = next(table for table in tables if heading in table[0])
+    return [dict(zip(heads, row, strict=True)) for row in rows if row]
+
+
+def test_the_overview_has_each_number_under_its_heading(gathered, tmp_path):
+    """Top-1, top-5 and the best epoch on held-out images, which is not the last."""
+    epochs = [dict(record) for record in gathered.epochs]
+    for record, held_out in zip(epochs, (61.25, 12.5), strict=True):
+        record["held_out_top1"] = held_out
+    summary = gathered.summary | {"test_top1": 43.21, "test_top5": 87.65}
+    (row,) = rows_of(page_of(replace(gathered, epochs=epochs, summary=summary), tmp_path), "best held out")
+    assert (row["top-1"], row["top-5"], row["best held out"]) == ("43.21 %", "87.65 %", "61.25 %")
+    assert row["bytes on disk"] == f"{gathered.packed.file_bytes:,}"
+    unfinished = [record | {"test_top1": 1.5, "test_top5": 2.5} for record in epochs]
+    (row,) = rows_of(page_of(replace(gathered, epochs=unfinished, summary=None), tmp_path), "best held out")
+    assert (row["top-1"], row["top-5"], row["best held out"]) == ("1.50 %", "2.50 %", "61.25 %")
+
+
+def test_the_table_of_epochs_has_each_number_under_its_heading(gathered, tmp_path):
+    keys = {"loss_s": 1.25, "loss_p": 0.5, "train_top1": 11.0, "held_out_top1": 22.0, "test_top1": 33.0,
+            "flipped_kernels": 0.04, "lr": 0.7}  # fmt: skip
+    epochs = [record | keys for record in gathered.epochs]
+    rows = rows_of(page_of(replace(gathered, epochs=epochs), tmp_path), "bits turned, %")
+    shown = {"loss": "1.25", "L_P": "0.5", "training, %": "11", "held out, %": "22", "test, %": "33",
+             "bits turned, %": "4", "learning rate": "0.7"}  # fmt: skip
+    assert rows == [{"epoch": str(n), **shown} for n in (1, 2)]
+
+
+def test_multiply_adds_of_float_layers_count(gathered, tmp_path):
+    rows = rows_of(page_of(gathered, tmp_path), "multiply-adds")
+    found = {row["layer"]: int(row["multiply-adds"].replace(",", "")) for row in rows}
+    # Digits: 1 channel of 8 x 8 pixels; tensors of i * J = 4 channels in the first stage, 16 in the last.
+    assert found["stem"] == 4 * 8 * 8 * 9
+    assert found["blocks.0.conv1"] == 4 * 8 * 8 * (4 * 9)
+    assert found["classifier"] == 10 * 16
+    assert sum(found.values()) == gathered.packed.total("one_bit_macs") + gathered.packed.total("float_macs")
+
+
+def test_no_path_of_a_run_is_in_its_page(run, tmp_path):
+    """Of a teacher, of the weights that it began from, of the data: nobody's business who is sent the page."""
+    teacher, out = tmp_path / "folder-of-a-teacher", tmp_path / "taught"
+    small_run(teacher, method="float", epochs=1)
+    small_run(out, epochs=1, teacher=str(teacher), initial_checkpoint=str(teacher), distill_weight=0.25)
+    found = gather(out, most_images=0)
+    assert found.config.teacher
+    where = found.config.model_copy(update={"data_dir": str(tmp_path / "folder-of-the-data")})
+    write_report(tmp_path / "page.html", [replace(found, config=where)])
+    text = (tmp_path / "page.html").read_text()
+    assert "folder-of" not in text
+    assert str(tmp_path) not in text
+    assert {"key": "distill weight", "value": "0.25"} in rows_of(Elements(text), "value")

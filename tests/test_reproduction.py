@@ -99,10 +99,10 @@ def test_the_papers_budget_is_the_papers_protocol(tmp_path):
             assert config.lr == (0.05 if config.initial_checkpoint else 0.1)
     rows = {e.where: e.runs for e in PLANNERS["table-cifar"](in_paper).entries}
     for where, recipe in {
-        ("WRN (i = 16)", "0.27M", "cifar10"): "cifar10-wrn22",
-        ("WRN (i = 64)", "4.29M", "cifar100"): "cifar100-wrn22-i64",
-        ("PCNN (i = 16, J = 2)", "0.54M", "cifar10"): "cifar10-pcnn22-j2",
-        ("PCNN (i = 64, J = 4)", "17.16M", "cifar100"): "cifar100-pcnn22-i64-j4",
+        ("WRN (i = 16)", "0.27M", "0.27M", "cifar10"): "cifar10-wrn22",
+        ("WRN (i = 64)", "4.29M", "4.28M", "cifar100"): "cifar100-wrn22-i64",
+        ("PCNN (i = 16, J = 2)", "0.54M", "0.53M", "cifar10"): "cifar10-pcnn22-j2",
+        ("PCNN (i = 64, J = 4)", "17.16M", "17.10M", "cifar100"): "cifar100-pcnn22-i64-j4",
     }.items():
         (run,) = rows[where]
         # lr_w of a float net is nobody's
@@ -388,10 +388,21 @@ def test_a_rate_that_fails_leaves_the_others(tmp_path):
 def test_what_is_not_in_a_budget_is_said(tmp_path):
     target = PLANNERS["table-cifar"](setting(tmp_path))
     sheet = sheet_of(target, outcomes(target, tmp_path))
-    cells = {row[:3]: row for row in sheet.rows}
-    assert cells["PCNN (i = 64, J = 4)", "17.16M", "cifar10"][3:5] == ("95.39", "not in this budget")
-    assert cells["PCNN (i = 16, J = 1)", "0.27M", "cifar100"][4] == "not in this budget"
-    assert cells["BNN", "14.02M", "cifar10"][4] == "unfinished"
+    cells = {(row[0], row[3]): row for row in sheet.rows}
+    assert cells["PCNN (i = 64, J = 4)", "cifar10"][4:6] == ("95.39", "not in this budget")
+    assert cells["PCNN (i = 16, J = 1)", "cifar100"][5] == "not in this budget"
+    assert cells["BNN", "cifar10"][5] == "unfinished"
+
+
+def test_parameters_of_table_3_are_counted(tmp_path):
+    """Ours beside the paper's: 267,264 and 4,276,224 weights of 1-bit kernels, J times."""
+    rows = {entry.where[0]: entry.where[1:3] for entry in PLANNERS["table-cifar"](setting(tmp_path)).entries}
+    assert {model: ours for model, (_, ours) in rows.items() if ours} == {
+        "WRN (i = 16)": "0.27M", "WRN (i = 64)": "4.28M", "McDonnell": "4.28M",
+        "PCNN (i = 16, J = 1)": "0.27M", "PCNN (i = 16, J = 2)": "0.53M", "PCNN (i = 16, J = 4)": "1.07M",
+        "PCNN (i = 64, J = 1)": "4.28M", "PCNN (i = 64, J = 4)": "17.10M",
+    }  # fmt: skip
+    assert rows["PCNN (i = 64, J = 4)"] == ("17.16M", "17.10M")
 
 
 def histogram(values, a):
@@ -627,15 +638,30 @@ def test_memory_is_counted_and_speed_is_measured(tmp_path, capsys):
         assert f"{found['nets'][net]['saving']:.2f}" == "11.10"
         assert 4.1e6 < found["nets"][net]["bytes_on_disk"] < 4.3e6
     assert len(found["speeds"]) == 1 + len(memory.LAYERS)
+    counted = [speed["by_count"] for speed in found["speeds"]]
+    # XNOR-Net's S = 64 c N_W / (c N_W + 64); of the net, what is in float takes its own time.
+    assert counted[1:] == pytest.approx([64 * 9 * c / (9 * c + 64) for c in (64, 128, 256, 512)])
+    assert counted[3] == pytest.approx(62.27, abs=0.01)
+    macs, in_float, made = 34_209_792, 2_408_448 + 3 * 131_072 + 512_000, 30_720  # of 32 x 32 pixels
+    assert counted[0] == pytest.approx((macs + in_float) / (macs / 64 + made + in_float))
     for speed in found["speeds"]:
         assert speed["onebit_ms"] > 0
         assert speed["times"] > 0
     assert "58 x" in printed
+    assert found["prelu_slopes"] == 16 * 240  # one for each channel that a 1-bit layer makes
+    assert (
+        f"with them {(33_699_072 + 32 * 3_840) / 1e6:.2f} in place of 33.70 Mbit"
+        in (tmp_path / "table-memory.md").read_text()
+    )
     assert "budget smoke: counted, and timed on " in printed
     assert "the times mean nothing" in printed
     out, err = reproduce(capsys, MEMORY, "--plan", "-o", str(tmp_path))
     assert (out, err) == ("", "nothing to train\n")
-    assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in (tmp_path / "table-memory.md").read_text()
+    text = (tmp_path / "table-memory.md").read_text()
+    assert "| PCNN | 33.7 | 33.7 | 11.10 x | 11.10 x |" in text
+    assert f"| Resnet18 | 374.1 | 374.1 |  |  | {4 * 11_689_512:,} |  |" in text  # four bytes a parameter
+    for net in found["nets"].values():
+        assert net["saving_on_disk"] == pytest.approx(4 * 11_689_512 / net["bytes_on_disk"])
 
 
 def test_parts_for_a_cluster(tmp_path, capsys):

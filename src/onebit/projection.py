@@ -9,7 +9,8 @@ Symbols are the paper's. Shapes, with O kernels of I planes of k x k taps and J 
     delta   (O, J, I, k, k)   dL_S/dC_hat, the gradient of the task's loss at the quantised kernels
 
 `forward_w="mean"` is the paper's remark that the forward pass uses the mean of W and the backward pass W
-itself: |W| stands in place of W, its mean in the forward pass, and W's own gradient gains a factor sgn(W).
+itself: |W| stands in place of W, its mean over the taps in the forward pass, and W's own gradient gains a factor
+sgn(W). A public program of MCN takes the mean of |M| over the taps in the same way (`MCF_Function.forward`).
 """
 
 from __future__ import annotations

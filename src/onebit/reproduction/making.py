@@ -201,7 +201,7 @@ def make_memory(setting: Setting) -> Made:
     if setting.budget == "smoke":
         sentence += "; so short that the times mean nothing"
     title = "memory and speed of Resnet18"
-    return Made(MEMORY, "Table 5", title, sentence, memory.sheets(found), memory.REMARKS, numbers)
+    return Made(MEMORY, "Table 5", title, sentence, memory.sheets(found), memory.remarks(found), numbers)
 
 
 def check_data_name(setting: Setting, runs: Sequence[Experiment], name: str | None) -> None:

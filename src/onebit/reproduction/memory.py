@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,9 +27,13 @@ PEERS = ["torch"]
 
 
 class Speed(NamedTuple):
-    """Milliseconds of a call with one image on one core, and how many times as long PyTorch takes in float."""
+    """Milliseconds of a call with one image on one core, and how many times as long PyTorch takes in float.
+
+    by_count    how many times as long it would take if operations were all that counts, see `by_count`
+    """
 
     what: str
+    by_count: float
     onebit_ms: float
     torch_ms: float
     times: float
@@ -38,6 +43,7 @@ class Memory(NamedTuple):
     """Bits as the paper counts them, bytes of the files, and what was timed."""
 
     float_bits: int
+    slopes: int  # of the W1A1 net's PReLUs, which the paper does not count
     one_bit: dict[str, Summary]
     speeds: list[Speed]
 
@@ -53,7 +59,8 @@ class Memory(NamedTuple):
             for name, of in self.one_bit.items()
         }
         speeds = [speed._asdict() for speed in self.speeds]
-        return {"paper": MEMORY, "float_mbit": self.float_bits / 1e6, "nets": nets, "speeds": speeds}
+        counts = {"float_mbit": self.float_bits / 1e6, "prelu_slopes": self.slopes}
+        return {"paper": MEMORY, **counts, "nets": nets, "speeds": speeds}
 
 
 def measured(effort: Effort, image_size: int, advance: Callable[[], None]) -> Memory:
@@ -66,15 +73,29 @@ def measured(effort: Effort, image_size: int, advance: Callable[[], None]) -> Me
             net = _as_if_trained(models.resnet18(method=method, activation_bits=1))
             path = Path(folder) / f"{method}.onebit"
             summaries[label] = export(net, path, example)
-        shown = f"Resnet18, {image_size} x {image_size}"
-        speeds.append(_speed(shown, Path(folder) / "pcnn.onebit", effort, advance))
+        shown, pcnn = f"Resnet18, {image_size} x {image_size}", Path(folder) / "pcnn.onebit"
+        speeds.append(_speed(shown, pcnn, by_count(summaries["PCNN"]), effort, advance))
         for channels, side in LAYERS:
             path = Path(folder) / f"{channels}.onebit"
             layer = nn.Sequential(ProjectionConv2d(channels, channels, 3, padding=1, activation_bits=1)).eval()
-            export(layer, path, torch.zeros(1, channels, side, side))
-            speeds.append(_speed(f"3x3, {channels} channels, {side} x {side}", path, effort, advance))
-    in_float = models.resnet18(method="float")
-    return Memory(32 * sum(parameter.numel() for parameter in in_float.parameters()), summaries, speeds)
+            counted = by_count(export(layer, path, torch.zeros(1, channels, side, side)))
+            shown = f"3x3, {channels} channels, {side} x {side}"
+            speeds.append(_speed(shown, path, counted, effort, advance))
+    with torch.device("meta"):
+        in_float, one_bit = models.resnet18(method="float"), models.resnet18(activation_bits=1)
+    float_bits = 32 * sum(parameter.numel() for parameter in in_float.parameters())
+    slopes = sum(module.weight.numel() for module in one_bit.modules() if isinstance(module, nn.PReLU))
+    return Memory(float_bits, slopes, summaries, speeds)
+
+
+def by_count(net: Summary) -> float:
+    """XNOR-Net's count: 64 multiply-adds of bits take the time of one in float, and so does each sum of bits.
+
+    For a layer that is 64 n / (n + 64), n = its channels times its taps: 62.27 for 256 channels and 3x3.
+    """
+    in_bits, in_float = net.total("one_bit_macs"), net.total("float_macs")
+    made = sum(math.prod(row.shape) for row in net.rows if row.one_bit_macs)
+    return (in_bits + in_float) / (in_bits / 64 + made + in_float)
 
 
 def _as_if_trained(net: nn.Module) -> nn.Module:
@@ -96,23 +117,32 @@ def steps(effort: Effort) -> int:
     return (1 + len(LAYERS)) * turns(PEERS, [1], effort)
 
 
-def _speed(what: str, path: Path, effort: Effort, advance: Callable[[], None]) -> Speed:
+def _speed(what: str, path: Path, counted: float, effort: Effort, advance: Callable[[], None]) -> Speed:
     engine = load(path)
     threads = torch.get_num_threads()
     table, _ = measure(Nets(engine, float_twin(engine.model)), PEERS, 1, effort, advance)
     torch.set_num_threads(threads)  # the timing was on one
     ours, twin = table.rows[0], next(row for row in table.rows if row.net == "twin")
-    return Speed(what, table.milliseconds(ours), table.milliseconds(twin), table.times_onebit(twin))
+    return Speed(what, counted, table.milliseconds(ours), table.milliseconds(twin), table.times_onebit(twin))
 
 
 HEADS = ("net", "paper, Mbit", "ours, Mbit", "paper, saving", "ours, saving", "bytes on disk", "saving on disk")
-SPEED_HEADS = ("W1A1", "paper, by count", "measured", "onebit, ms", "PyTorch in float, ms")
-REMARKS = [
-    "Mbit: as the paper counts, computed from the nets",
-    "bytes on disk: of the .onebit files, and of the float net's parameters",
-    "the paper's 58 x is what 64 XNORs at a time would give by count",
-    "measured: the float net in PyTorch against onebit, one image, one core, in turns",
-]
+SPEED_HEADS = ("W1A1", "paper", "by count", "measured", "onebit, ms", "PyTorch in float, ms")
+
+
+def remarks(memory: Memory) -> list[str]:
+    """What the columns mean."""
+    pcnn = memory.one_bit["PCNN"].paper_bits or 0
+    with_slopes = pcnn + 32 * memory.slopes
+    more = f"with them {with_slopes / 1e6:.2f} in place of {pcnn / 1e6:.2f} Mbit"
+    return [
+        "Mbit: as the paper counts, computed from the nets",
+        f"the paper's Resnet18 has PReLUs, and its Mbit leave out their slopes ({memory.slopes:,}: {more})",
+        "bytes on disk: of the .onebit files, slopes included, and of the float net's parameters",
+        "the paper's 58 x is XNOR-Net's figure for one convolution on a CPU, without the time that memory takes",
+        "by count: by XNOR-Net's formula, 64 multiply-adds of bits in the time of one (62.27 x with 256 channels)",
+        "measured: the float net in PyTorch against onebit, one image, one core, in turns",
+    ]
 
 
 def sheets(memory: Memory) -> list[Sheet]:
@@ -125,5 +155,8 @@ def sheets(memory: Memory) -> list[Sheet]:
     in_float = memory.float_bits
     sizes.append(("Resnet18", f"{MEMORY['float_mbit']}", f"{in_float / 1e6:.1f}", "", "", f"{in_float // 8:,}", ""))
     count = f"{MEMORY['speedup']:.0f} x"
-    speeds = [(s.what, count, f"{s.times:.1f} x", f"{s.onebit_ms:.3f}", f"{s.torch_ms:.2f}") for s in memory.speeds]
+    speeds = [
+        (s.what, count, f"{s.by_count:.1f} x", f"{s.times:.1f} x", f"{s.onebit_ms:.3f}", f"{s.torch_ms:.2f}")
+        for s in memory.speeds
+    ]
     return [Sheet(HEADS, sizes), Sheet(SPEED_HEADS, speeds)]

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from onebit import models
+from onebit.layers import ProjectionConv2d
 from onebit.methods import METHODS
 from onebit.reproduction import published
 from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
@@ -107,14 +111,25 @@ def table_cifar(setting: Setting) -> Target:
             elif data == "cifar10" and (row.width == 16 or row.method not in {"float", "pcnn"}):
                 runs = _small_cifar(setting, row)
             if top1 is not None:
-                entries.append(Entry((row.model, row.parameters, data), runs, top1))
-    notes = ["parameters: the paper's; five of its rivals have larger nets, apparently those of their own papers"]
+                entries.append(Entry((row.model, row.parameters, _kernel_weights(row), data), runs, top1))
+    notes = ["#Para., ours: the learned kernels of the 1-bit layers, counted, with the paper's i and J"]
+    notes += ["five of the paper's rivals have larger nets, apparently those of their own papers"]
     if setting.budget == "paper":
         notes.append("ours: rivals in WRN-22, i = 64, with the schedule of PCNN and learning rate 0.1")
     else:
         notes.append(f"ours: all in WRN-22, i = {WIDTHS[setting.budget]}; the rest is not in this budget")
-    heads = ("model", "parameters", "data")
+    heads = ("model", "#Para., paper", "#Para., ours", "data")
     return Target("table-cifar", "Table 3", "accuracy on CIFAR", heads, tuple(entries), tuple(notes))
+
+
+def _kernel_weights(row: published.CifarRow) -> str:
+    """#Para., counted: learned kernels of the 1-bit layers (in float, of the same layers). '': of another net."""
+    if row.method not in {"float", "pcnn", "mcdonnell"}:
+        return ""
+    with torch.device("meta"):
+        net = models.wrn22(row.width, row.projections)
+    layers = [module for module in net.modules() if isinstance(module, ProjectionConv2d)]
+    return f"{sum(layer.C.numel() for layer in layers) / 1e6:.2f}M"
 
 
 def _small_cifar(setting: Setting, row: published.CifarRow) -> tuple[Experiment, ...]:
