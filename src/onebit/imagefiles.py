@@ -55,8 +55,8 @@ def read_pixels(
 
     share   how large the part is, of the largest that fits
 
-    Only the part is resized, straight from the image: what is cropped away costs nothing. An array that is to be
-    taken as it stands needs no Pillow. Raises BadImageError.
+    Only the part is resized, straight from the image. An array that is to be taken as it stands needs no Pillow.
+    Raises BadImageError.
     """
     channels, height, width = shape
     mode = mode_of(channels)
@@ -73,8 +73,10 @@ def read_pixels(
     left, top = (image.width - zoom * width) * crop.left, (image.height - zoom * height) * crop.top
     right, bottom = left + zoom * width, top + zoom * height
     # Floats may round to a little outside of the image.
-    box = (max(left, 0.0), max(top, 0.0), min(right, image.width), min(bottom, image.height))
-    part = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
+    left, top, right, bottom = max(left, 0.0), max(top, 0.0), min(right, image.width), min(bottom, image.height)
+    # One side after the other, in two calls: in one, versions of Pillow differ in which comes first, and in bits.
+    across = image.resize((width, image.height), Image.Resampling.BILINEAR, (left, 0, right, image.height))
+    part = across.resize((width, height), Image.Resampling.BILINEAR, (0, top, width, bottom))
     if crop.flip:
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = np.asarray(part).reshape(height, width, channels)
