@@ -1,9 +1,11 @@
 """`onebit report`: the page, in a real browser, says what the run's files say."""
 
+import itertools
 import json
 import re
 import shutil
 from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -370,3 +372,21 @@ def test_charts_of_little():
     assert "nan" not in one
     assert "<circle" in one
     assert "nan" not in heat_map("zeros", [[0.0]], (["a"], ["b"]), str)
+
+
+@pytest.mark.parametrize("most", [9, 99, 100, 1000, 54321])
+def test_a_number_in_a_square_has_room_there(most):
+    """Digits of 11 pixels' fonts are 7 wide at most; a square that comes later hides what stands out."""
+    rows = [[most, 0, 1], [0, most // 2, most]]
+    drawn = heat_map("t", rows, (["a", "b"], ["c", "d", "e"]), str, written=True)
+    svg = ET.fromstring(re.search("<svg.*</svg>", drawn)[0])
+    width = float(svg.get("viewBox").split()[2])
+    cells = [(group.find("rect"), group.find("text")) for group in svg.iter("g")]
+    assert [text.text for _, text in cells] == [str(number) for row in rows for number in row]
+    for square, text in cells:
+        first, wide = float(square.get("x")), float(square.get("width"))
+        middle, needed = float(text.get("x")), 7 * len(text.text)
+        assert first <= middle - needed / 2
+        assert middle + needed / 2 <= first + wide <= width
+    starts = sorted({float(square.get("x")) for square, _ in cells})
+    assert all(b - a >= float(cells[0][0].get("width")) for a, b in itertools.pairwise(starts))

@@ -11,6 +11,7 @@ from onebit.report.text import escape
 WIDTH, HEIGHT = 440, 250  # small enough to be read on a phone when scaled to its width
 LEFT, RIGHT, TOP, BOTTOM = 54, 10, 10, 34  # margins, for ticks and labels
 LONGEST_LABEL = 20
+SIDE, DIGIT = 20, 7  # of a heat map: a square, and at most a digit in the font of the page
 COLOURS = 8  # of the page: classes c0, c1, ...
 SMALLEST = 1e-9  # of an axis of factors, which knows no 0
 MOST_DOTS = 400  # of a line; of more every n-th shows its number
@@ -66,11 +67,16 @@ def heat_map(
     *,
     written: bool = False,
 ) -> str:
-    """A square for each number, the darker the larger; `names` of the rows and of the columns."""
+    """A square for each number, the darker the larger; `names` of the rows and of the columns.
+
+    Where numbers are written, squares become as wide as the longest of them wants.
+    """
     top = max((max(row) for row in rows), default=0) or 1
-    side, left = 20, 8 * max((len(_short(name)) for name in names[0]), default=0) + 6
+    longest = max((len(say(number)) for row in rows for number in row), default=0) if written else 0
+    side, wide = SIDE, max(SIDE, longest * DIGIT + 6)
+    left = 8 * max((len(_short(name)) for name in names[0]), default=0) + 6
     high = 8 * max((len(_short(name)) for name in names[1]), default=0) + 6
-    cells = "".join(_cell(left + x * side, high + y * side, side, number / top,
+    cells = "".join(_cell((left + x * wide, high + y * side), (wide, side), number / top,
                           f"{names[0][y]}, {names[1][x]}: {say(number)}", say(number) if written else "")
                     for y, row in enumerate(rows) for x, number in enumerate(row))  # fmt: skip
     labels = "".join(
@@ -78,10 +84,11 @@ def heat_map(
         for y, name in enumerate(names[0])
     )
     labels += "".join(
-        f'<text transform="translate({left + x * side + 14} {high - 4}) rotate(-90)">{escape(_short(name))}</text>'
+        f'<text transform="translate({left + (x + 0.5) * wide + 4:g} {high - 4}) rotate(-90)">'
+        f"{escape(_short(name))}</text>"
         for x, name in enumerate(names[1])
     )
-    width, height = left + side * len(names[1]) + 4, high + side * len(rows) + 4
+    width, height = left + wide * len(names[1]) + 4, high + side * len(rows) + 4
     drawn = _svg(cells + labels, title, width, height)
     drawn = drawn.replace("<svg ", f'<svg style="max-width:{1.4 * width:.0f}px" ', 1)
     return figure(title, drawn, f"<p>the darkest: {escape(say(top))}</p>")
@@ -92,15 +99,14 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 
-def _cell(x: float, y: float, side: int, share: float, said: str, written: str) -> str:
-    number = ""
+def _cell(place: tuple[int, int], size: tuple[int, int], share: float, said: str, written: str) -> str:
+    (x, y), (width, height), number = place, size, ""
     if written:
         kind = "on" if share > 0.5 else "off"
-        number = (
-            f'<text class="{kind}" x="{x + side / 2}" y="{y + 14}" text-anchor="middle">{escape(written)}</text>'
-        )
+        middle = x + (width - 1) / 2
+        number = f'<text class="{kind}" x="{middle}" y="{y + 14}" text-anchor="middle">{escape(written)}</text>'
     square = (
-        f'<rect class="heat" x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>'
+        f'<rect class="heat" x="{x}" y="{y}" width="{width - 1}" height="{height - 1}" fill-opacity="{share:.3f}"/>'
     )
     return f"<g>{square}{number}<title>{escape(said)}</title></g>"
 
