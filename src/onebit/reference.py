@@ -84,9 +84,7 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
     rows = max(1, MAX_WINDOWS * windows.shape[2] // windows.size)  # at a time, since a product copies the windows
     made = [
-        np.tensordot(
-            part[:, :, row : row + rows], kernels, axes=((1, 4, 5), (1, 2, 3))
-        )  # (N, rows, width, outputs)
+        _products(part[:, :, row : row + rows], kernels)  # (N, rows, width, outputs)
         for part, kernels in zip(
             np.split(windows, at["groups"], axis=1), np.split(weight, at["groups"]), strict=True
         )
@@ -95,6 +93,17 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     per_group = len(made) // at["groups"]
     groups = [np.concatenate(made[at_ : at_ + per_group], axis=1) for at_ in range(0, len(made), per_group)]
     return np.moveaxis(np.concatenate(groups, axis=3), 3, 1)
+
+
+def _products(windows: Array, kernels: Array) -> Array:
+    """Of windows (N, planes, rows, width, kh, kw) with kernels (outputs, planes, kh, kw): a number for each output.
+
+    By matmul: np.tensordot of one plane and one tap leaves out a weight of 0, and with it what 0 times NaN is.
+    """
+    rows = windows.transpose(0, 2, 3, 1, 4, 5)
+    flat = kernels.reshape(len(kernels), -1)
+    products: Array = rows.reshape(-1, flat.shape[1]) @ flat.T
+    return products.reshape(*rows.shape[:3], len(flat))
 
 
 def _laid_out(node: Node, x: Array) -> Array:
