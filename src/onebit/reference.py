@@ -209,9 +209,10 @@ def _spans(at: dict[str, Any], axis: int, size: int, count: int) -> list[slice]:
     return spans
 
 
-def _windows(x: Array, rows: list[slice], columns: list[slice], of: Callable[[Array], Array]) -> Array:
-    """What `of` makes of every window (N, channels, height, width) of x, in place of it."""
-    return np.stack([np.stack([of(x[:, :, row, column]) for column in columns], axis=2) for row in rows], axis=2)
+def _windows(x: Array, rows: list[slice], columns: list[slice], of: Callable[..., Array]) -> Array:
+    """What `of` makes of every window of x: of its rows first, then of the columns of that."""
+    by_rows = np.stack([of(x[:, :, row], axis=2) for row in rows], axis=2)
+    return np.stack([of(by_rows[..., column], axis=3) for column in columns], axis=3)
 
 
 def max_pool2d(node: Node, x: Array) -> Array:
@@ -219,7 +220,7 @@ def max_pool2d(node: Node, x: Array) -> Array:
     at = node.attributes
     sides = pooled_sides(at, (x.shape[2], x.shape[3]))
     rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
-    return _windows(x, rows, columns, lambda window: window.max(axis=(2, 3)))
+    return _windows(x, rows, columns, np.max)
 
 
 def avg_pool2d(node: Node, x: Floats) -> Array:
@@ -228,7 +229,7 @@ def avg_pool2d(node: Node, x: Floats) -> Array:
     sides = pooled_sides(at, (x.shape[2], x.shape[3]))
     rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
     if not at["count_include_pad"]:
-        return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+        return _means(x, rows, columns)
     # With ceil_mode a window may reach beyond the padding: what is there does not count.
     counts = [
         [
@@ -238,8 +239,13 @@ def avg_pool2d(node: Node, x: Floats) -> Array:
         ]
         for axis in (0, 1)
     ]
-    sums = _windows(x, rows, columns, lambda window: window.sum(axis=(2, 3)))
-    means: Array = sums / np.outer(counts[0], counts[1]).astype(np.float32)
+    return _means(x, rows, columns, counts)
+
+
+def _means(x: Floats, rows: list[slice], columns: list[slice], counts: list[list[int]] | None = None) -> Array:
+    """Of windows that have so many numbers along the axes; those of the image, if nothing is said."""
+    counts = counts or [[span.stop - span.start for span in spans] for spans in (rows, columns)]
+    means: Array = _windows(x, rows, columns, np.sum) / np.outer(*counts).astype(np.float32)
     return means
 
 
@@ -249,7 +255,7 @@ def adaptive_avg_pool2d(node: Node, x: Floats) -> Array:
         [slice(place * size // parts, -(-(place + 1) * size // parts)) for place in range(parts)]
         for size, parts in zip(x.shape[2:], node.attributes["output_size"], strict=True)
     )
-    return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+    return _means(x, rows, columns)
 
 
 def prelu(node: Node, x: Floats) -> Array:
