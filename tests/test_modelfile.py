@@ -345,15 +345,28 @@ def test_limits():
 
 
 def test_work_of_pools_counts():
-    pool = {
-        "kernel_size": [1024, 1024],
-        "stride": [1, 1],
-        "padding": [512, 512],
-        "ceil_mode": False,
-        "dilation": [1, 1],
-    }
+    """As they are looked at: a window of 1024 x 1024 as 1024 + 1024 numbers."""
+    pool = {"kernel_size": [1024] * 2, "stride": [1, 1], "padding": [512, 512], "ceil_mode": False}
+    pools = [
+        Node("p0", "max_pool2d", ("input",), pool | {"dilation": [1, 1]}),
+        Node("p1", "max_pool2d", ("p0",), pool | {"dilation": [1, 1]}),
+        Node("p2", "avg_pool2d", ("p1",), pool | {"count_include_pad": True}),
+    ]
+    build(*pools[:2], shape=(64, 2040, 2040))
     with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
-        build(Node("p", "max_pool2d", ("input",), pool), shape=(1, 2048, 2048))
+        build(*pools, shape=(64, 2040, 2040))
+    small = pool | {"kernel_size": [7, 7], "padding": [3, 3], "dilation": [1, 1]}  # as 49
+    nodes = [Node(f"p{n}", "max_pool2d", (f"p{n - 1}" if n else "input",), small) for n in range(88)]
+    build(*nodes[:87], shape=(64, 2000, 2000))
+    with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
+        build(*nodes, shape=(64, 2000, 2000))
+
+
+def test_work_of_every_node_counts():
+    nodes = [Node(f"t{n}", "tanh", (f"t{n - 1}" if n else "input",)) for n in range(4097)]
+    build(*nodes[:4096], shape=(1 << 8, 1 << 10, 1 << 10))
+    with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
+        build(*nodes, shape=(1 << 8, 1 << 10, 1 << 10))
 
 
 def test_many_nodes_may_share_a_tensor():

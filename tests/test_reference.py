@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onebit
+from onebit.engine import Engine
 from onebit.graph import Node
 from onebit.modelfile import write_model
 from onebit.operations import OPERATIONS
@@ -21,6 +22,7 @@ from onebit.reference import OPERATIONS as FUNCTIONS
 from onebit.reference import Reference, bconv2d
 from onebit.shapes import pooled_sides
 from packed_nets import small_model
+from wire_models import Chain
 
 
 def run(op, *inputs, tensors=None, **attributes):
@@ -247,3 +249,21 @@ def test_loading_and_running_need_no_torch(tmp_path):
 def test_another_engine_is_refused(tmp_path):
     with pytest.raises(ValueError, match="engine='fast'"):
         onebit.load(tmp_path, engine="fast")
+
+
+@pytest.mark.parametrize("side", [1, 2, 9, 150])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_a_weight_of_0_does_not_hide_what_is_not_finite(side, groups, odd):
+    """0 times NaN, or infinity, is NaN: in a 1 x 1 kernel of one plane, too, and in torch and the engine."""
+    net = Chain(groups, side, side)
+    weight = np.zeros((groups, 1, 1, 1), np.float32)
+    net.add("conv2d", tensors={"weight": weight}, groups=groups)
+    x = np.ones((2, groups, side, side), np.float32)
+    x[1, -1, side // 2, 0] = odd
+    with np.errstate(invalid="ignore"):
+        found = Reference(net.model())(x)
+    expected = F.conv2d(torch.from_numpy(x), torch.from_numpy(weight), groups=groups).numpy()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found, Engine(net.model())(x))
+    assert np.isnan(found).sum() == 1

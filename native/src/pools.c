@@ -1,6 +1,10 @@
-/* Pools: the largest or the mean of windows. Channels go side by side. */
+/* Pools: the largest or the mean of windows. Channels go side by side. Large windows that overlap go by axes: for a row of
+   windows, the rows of the image under it become one, and then its columns; a window of k x k is looked at as k + k. */
 #include "convolution.h"
 #include "kernels.h"
+
+/* By axes: if windows would be looked at so many times as often. Small ones stay as they are, also in how means are rounded. */
+enum { PAYS_BY_AXES = 4 };
 
 enum { MAX_PARTS_OF_SIDE = 1 << 16, FEWEST_BANDS = 8, BAND_BYTES = 1 << 19 };
 
@@ -11,7 +15,8 @@ typedef struct {
     Output output;
     onebit_window window;
     onebit_pool pool;
-    bool adapts; /* windows are parts of the image, not of the window's size */
+    bool adapts;  /* windows are parts of the image, not of the window's size */
+    bool by_axes; /* a row of the image's width lies behind what a row of windows makes */
     /* If the image is passed on: who makes its rows, how many rows of windows are made of them at a time, and how many rows of
        the image that takes at the most. */
     const Step *maker;
@@ -56,16 +61,41 @@ static void maximum_of_sums(const Taps *taps, int32_t *made, size_t channels) {
 }
 
 /* What one row of windows makes. */
-static size_t row_made_numbers(const PoolStep *it, const Value *in) {
+static size_t row_numbers_made(const PoolStep *it, const Value *in) {
     return (size_t)it->sizes[1] * (size_t)in->channels;
+}
+
+/* With what is made on the way. */
+static size_t row_made_numbers(const PoolStep *it, const Value *in) {
+    return row_numbers_made(it, in) + (it->by_axes ? (size_t)in->width * (size_t)in->channels : 0);
 }
 
 static size_t length_of(Span span) { return (size_t)((span.end - span.first + span.by - 1) / span.by); }
 
+/* Whether it pays to go by axes; what is looked at is counted by channel, for the largest row of windows. */
+static bool pays_by_axes(const PoolStep *it, const Value *in) {
+    size_t rows = 0, columns = 0;
+    for (int32_t place = 0; place < it->sizes[0]; place++) {
+        const size_t here = length_of(span_of(it, 0, place, in->height));
+        if (here > rows) rows = here;
+    }
+    for (int32_t place = 0; place < it->sizes[1]; place++) columns += length_of(span_of(it, 1, place, in->width));
+    return rows * columns > PAYS_BY_AXES * (rows * (size_t)in->width + columns);
+}
+
+/* The largest, or the sum over the divisor, of some taps. */
+static void combine(const PoolStep *it, const Run *run, const Taps *taps, float divisor, float *made, size_t numbers) {
+    if (it->pool != ONEBIT_MAX)
+        run->net->kernels->mean(taps, divisor, made, numbers);
+    else if (run->net->values[it->input].kind == ONEBIT_SUMS)
+        maximum_of_sums(taps, (int32_t *)made, numbers);
+    else
+        run->net->kernels->maximum(taps, made, numbers);
+}
+
 /* Rows of windows from `first` to before `end`, of an image whose row `origin` is the first in memory. */
 static void pool_rows(const PoolStep *it, const Run *run, const float *image, size_t origin, size_t first, size_t end,
                       float *row_made) {
-    const Kernels *kernels = run->net->kernels;
     const Value *in = &run->net->values[it->input];
     const size_t channels = (size_t)in->channels, row_step = (size_t)in->width * channels;
     Pixels pixels = {.stride = channels, .count = (size_t)it->sizes[1], .channels = in->channels};
@@ -76,21 +106,23 @@ static void pool_rows(const PoolStep *it, const Run *run, const float *image, si
     aim(&it->output, run, &pixels);
     for (int32_t row = (int32_t)first; row < (int32_t)end; row++) {
         const Span rows = span_of(it, 0, row, in->height);
+        const float *under = image + ((size_t)rows.first - origin) * row_step;
+        size_t tap_rows = length_of(rows);
         float *made = row_made;
+        if (it->by_axes) {
+            float *folded = row_made + row_numbers_made(it, in);
+            combine(it, run, &(Taps){under, tap_rows, 1, (size_t)rows.by * row_step, 0}, 1, folded, row_step);
+            under = folded;
+            tap_rows = 1;
+        }
         for (int32_t column = 0; column < it->sizes[1]; column++, made += channels) {
             const Span columns = span_of(it, 1, column, in->width);
-            const Taps taps = {image + ((size_t)rows.first - origin) * row_step + (size_t)columns.first * channels,
-                               length_of(rows), length_of(columns), (size_t)rows.by * row_step,
-                               (size_t)columns.by * channels};
-            if (it->pool != ONEBIT_MAX)
-                kernels->mean(&taps, (float)rows.counted * (float)columns.counted, made, channels);
-            else if (in->kind == ONEBIT_SUMS)
-                maximum_of_sums(&taps, (int32_t *)made, channels);
-            else
-                kernels->maximum(&taps, made, channels);
+            const Taps taps = {under + (size_t)columns.first * channels, tap_rows, length_of(columns),
+                               (size_t)rows.by * row_step, (size_t)columns.by * channels};
+            combine(it, run, &taps, (float)rows.counted * (float)columns.counted, made, channels);
         }
         pixels.first = (size_t)row * pixels.count;
-        kernels->finish(&it->output, &pixels);
+        run->net->kernels->finish(&it->output, &pixels);
     }
 }
 
@@ -155,6 +187,7 @@ static onebit_status add_pool(onebit_net *net, PoolStep wanted, const onebit_out
     PoolStep *it = net_alloc(net, sizeof *it);
     if (!it) return no_memory(net);
     *it = wanted;
+    it->by_axes = pays_by_axes(it, in);
     it->step =
         (Step){.phases = {{run_pool, (size_t)it->sizes[0]}}, .own_bytes = row_made_numbers(it, in) * sizeof(float)};
     if (it->maker) cut_into_bands(it, in);

@@ -11,9 +11,11 @@ from onebit.shapes import Seen, bconv_shape
 MAX_NODES = 10_000
 MAX_SIDE = 1 << 20  # of a value
 MAX_VALUE = 1 << 28  # numbers in one value, for one image
-MAX_WORK = 1 << 40  # multiply-adds for one image, and numbers that pools look at
+MAX_WORK = 1 << 40  # multiply-adds for one image, numbers that pools look at, and those that others make
 MAX_SUM = (1 << 31) - 1  # sums are 32-bit integers
 MAX_WEIGHTS = 1 << 28  # numbers of all tensors, written out as engines have them
+
+PAYS_BY_AXES = 4  # as in native/src/pools.c
 
 WEIGHTS = ("kernels", "masks", "modulation", "weight", "weight_scale")  # roles
 PER_CHANNEL = {"affine": 2, "prelu": 1, "sign": 2, "threshold": 2}  # numbers for each channel, in the output stage
@@ -31,8 +33,7 @@ def check_graph(graph: Graph) -> dict[str, Value]:
             values[node.name] = _made_by(node, values, seen)
         except GraphError as error:
             raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
-        window = math.prod(node.attributes.get("kernel_size", ())) if node.op.endswith("_pool2d") else 0
-        work += multiply_adds(node, values) + values[node.name].size * window
+        work += max(multiply_adds(node, values), looked_at(node, values), values[node.name].size)
         if work > MAX_WORK:
             raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
     if values[graph.nodes[-1].name].kind != "float":
@@ -81,6 +82,23 @@ def first_alike(graph: Graph, values: dict[str, Value]) -> dict[str, str]:
 def multiply_adds(node: Node, values: dict[str, Value]) -> int:
     """Of a convolution or a linear layer, for one image; of anything else 0."""
     return values[node.name].size * _row(node, values)
+
+
+def looked_at(node: Node, values: dict[str, Value]) -> int:
+    """Numbers that a pool looks at, for one image; of anything else 0.
+
+    Window by window; or the rows under a row of windows first, and then columns, if that is less by far.
+    """
+    if not node.op.endswith("_pool2d"):
+        return 0
+    (_, *sizes), (channels, *places) = values[node.inputs[0]].shape, values[node.name].shape
+    if node.op == "adaptive_avg_pool2d":  # parts overlap by a row or a column
+        taps = [-(-size // parts) + 1 for size, parts in zip(sizes, places, strict=True)]
+    else:
+        taps = [min(kernel, size) for kernel, size in zip(node.attributes["kernel_size"], sizes, strict=True)]
+    by_window = taps[0] * taps[1] * places[1]
+    by_axes = taps[0] * sizes[1] + taps[1] * places[1]
+    return channels * places[0] * (by_axes if by_window > PAYS_BY_AXES * by_axes else by_window)
 
 
 def _row(node: Node, values: dict[str, Value]) -> int:

@@ -84,9 +84,7 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
     rows = max(1, MAX_WINDOWS * windows.shape[2] // windows.size)  # at a time, since a product copies the windows
     made = [
-        np.tensordot(
-            part[:, :, row : row + rows], kernels, axes=((1, 4, 5), (1, 2, 3))
-        )  # (N, rows, width, outputs)
+        _products(part[:, :, row : row + rows], kernels)  # (N, rows, width, outputs)
         for part, kernels in zip(
             np.split(windows, at["groups"], axis=1), np.split(weight, at["groups"]), strict=True
         )
@@ -95,6 +93,17 @@ def convolve(x: Array, weight: Array, at: dict[str, Any]) -> Array:
     per_group = len(made) // at["groups"]
     groups = [np.concatenate(made[at_ : at_ + per_group], axis=1) for at_ in range(0, len(made), per_group)]
     return np.moveaxis(np.concatenate(groups, axis=3), 3, 1)
+
+
+def _products(windows: Array, kernels: Array) -> Array:
+    """Of windows (N, planes, rows, width, kh, kw) with kernels (outputs, planes, kh, kw): a number for each output.
+
+    By matmul: np.tensordot of one plane and one tap leaves out a weight of 0, and with it what 0 times NaN is.
+    """
+    rows = windows.transpose(0, 2, 3, 1, 4, 5)
+    flat = kernels.reshape(len(kernels), -1)
+    products: Array = rows.reshape(-1, flat.shape[1]) @ flat.T
+    return products.reshape(*rows.shape[:3], len(flat))
 
 
 def _laid_out(node: Node, x: Array) -> Array:
@@ -200,9 +209,10 @@ def _spans(at: dict[str, Any], axis: int, size: int, count: int) -> list[slice]:
     return spans
 
 
-def _windows(x: Array, rows: list[slice], columns: list[slice], of: Callable[[Array], Array]) -> Array:
-    """What `of` makes of every window (N, channels, height, width) of x, in place of it."""
-    return np.stack([np.stack([of(x[:, :, row, column]) for column in columns], axis=2) for row in rows], axis=2)
+def _windows(x: Array, rows: list[slice], columns: list[slice], of: Callable[..., Array]) -> Array:
+    """What `of` makes of every window of x: of its rows first, then of the columns of that."""
+    by_rows = np.stack([of(x[:, :, row], axis=2) for row in rows], axis=2)
+    return np.stack([of(by_rows[..., column], axis=3) for column in columns], axis=3)
 
 
 def max_pool2d(node: Node, x: Array) -> Array:
@@ -210,7 +220,7 @@ def max_pool2d(node: Node, x: Array) -> Array:
     at = node.attributes
     sides = pooled_sides(at, (x.shape[2], x.shape[3]))
     rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
-    return _windows(x, rows, columns, lambda window: window.max(axis=(2, 3)))
+    return _windows(x, rows, columns, np.max)
 
 
 def avg_pool2d(node: Node, x: Floats) -> Array:
@@ -219,7 +229,7 @@ def avg_pool2d(node: Node, x: Floats) -> Array:
     sides = pooled_sides(at, (x.shape[2], x.shape[3]))
     rows, columns = (_spans(at, axis, x.shape[2 + axis], sides[axis]) for axis in (0, 1))
     if not at["count_include_pad"]:
-        return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+        return _means(x, rows, columns)
     # With ceil_mode a window may reach beyond the padding: what is there does not count.
     counts = [
         [
@@ -229,8 +239,13 @@ def avg_pool2d(node: Node, x: Floats) -> Array:
         ]
         for axis in (0, 1)
     ]
-    sums = _windows(x, rows, columns, lambda window: window.sum(axis=(2, 3)))
-    means: Array = sums / np.outer(counts[0], counts[1]).astype(np.float32)
+    return _means(x, rows, columns, counts)
+
+
+def _means(x: Floats, rows: list[slice], columns: list[slice], counts: list[list[int]] | None = None) -> Array:
+    """Of windows that have so many numbers along the axes; those of the image, if nothing is said."""
+    counts = counts or [[span.stop - span.start for span in spans] for spans in (rows, columns)]
+    means: Array = _windows(x, rows, columns, np.sum) / np.outer(*counts).astype(np.float32)
     return means
 
 
@@ -240,7 +255,7 @@ def adaptive_avg_pool2d(node: Node, x: Floats) -> Array:
         [slice(place * size // parts, -(-(place + 1) * size // parts)) for place in range(parts)]
         for size, parts in zip(x.shape[2:], node.attributes["output_size"], strict=True)
     )
-    return _windows(x, rows, columns, lambda window: window.mean(axis=(2, 3)))
+    return _means(x, rows, columns)
 
 
 def prelu(node: Node, x: Floats) -> Array:
