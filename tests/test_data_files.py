@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from data_files import CIFAR10_NAMES, cifar10_binary, cifar10_python, cifar100, image_folder
@@ -20,6 +21,7 @@ from onebit.data.pickles import read_pickle
 from onebit.data.splits import Pass
 from onebit.errors import UserError
 from onebit.imagefiles import Crop
+from onebit.training.evaluation import Feed
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4, 5])
@@ -355,11 +357,73 @@ def test_a_broken_image_is_named_or_skipped(tmp_path, workers):
     assert [batch.labels.tolist() for batch in plain] == [[0]]
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16"])
-def test_images_of_every_mode_become_rgb(tmp_path, mode):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_labels_stay_with_their_images_around_an_unreadable_one(tmp_path, workers):
+    """Bad ones first, between and last, in an order that is not that of the files."""
+    image_folder(tmp_path)
+    broken_images(tmp_path)  # rows 8, 9 and 10
+    data = load_data("imagefolder", str(tmp_path), image_size=16, workers=workers, on_bad_image="skip")
+    for augmented in (None, Pass(0, 0)):
+        (batch,) = data.train.batches([np.array([8, 23, 0, 9, 15, 16, 10])], augmented)
+        assert batch.labels.tolist() == [2, 0, 1, 2]
+        assert batch.images.float().mean(dim=(2, 3)).argmax(dim=1).tolist() == [2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "imagefolder"])
+def test_images_are_standardised_with_the_numbers_of_their_data_set(tmp_path, name):
+    """CIFAR's own; and those of ImageNet, which every pretrained net was trained with."""
+    expected = {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+        "imagefolder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    }[name]
+    {"cifar10": cifar10_binary, "cifar100": lambda root: cifar100(root, "binary"), "imagefolder": image_folder}[
+        name
+    ](tmp_path)
+    data = load_data(name, str(tmp_path), image_size=32)
+    assert (data.mean, data.deviation) == expected
+    if name == "imagefolder":
+        data = load_data("imagenet", str(tmp_path), image_size=32)
+        assert (data.mean, data.deviation) == expected
+    batch = next(iter(data.test.batches([np.arange(3)])))
+    images, _ = Feed(data.mean, data.deviation, torch.device("cpu"))(batch)
+    mean, deviation = (np.array(numbers)[:, None, None] for numbers in expected)
+    assert images.numpy() == pytest.approx((batch.images.numpy() / 255 - mean) / deviation, abs=1e-5)
+
+
+def test_digits_are_standardised_with_their_own_mean_and_deviation():
+    data = load_data("digits")
+    pixels = data.train.images / 255
+    assert data.mean == pytest.approx((pixels.mean(),))
+    assert data.deviation == pytest.approx((pixels.std(),))
+
+
+COLOUR = (10, 120, 240)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "expected"),
+    [
+        ("RGB", COLOUR, COLOUR),
+        ("L", 200, (200, 200, 200)),
+        ("LA", (200, 255), (200, 200, 200)),
+        ("P", 7, COLOUR),
+        ("RGBA", (*COLOUR, 255), COLOUR),
+        ("RGBA", (*COLOUR, 0), COLOUR),  # opacity is left out, not laid on black
+        ("CMYK", (245, 135, 15, 0), COLOUR),
+        ("1", 1, (255, 255, 255)),
+        ("I;16", 40_000, (156, 156, 156)),  # 40,000 of 65,535 is 156 of 255
+    ],
+)
+def test_images_of_every_mode_become_rgb(tmp_path, mode, value, expected):
     file = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
-    Image.new(mode, (20, 10)).save(file)
-    assert decode(str(file), 8).shape == (3, 8, 8)
+    image = Image.new(mode, (20, 10), value)
+    if mode == "P":
+        image.putpalette([0, 0, 0] * 7 + [*COLOUR] + [9, 9, 9] * 248)
+    image.save(file, quality=100) if mode == "CMYK" else image.save(file)
+    pixels = decode(str(file), 8)
+    assert pixels.shape == (3, 8, 8)
+    assert np.abs(pixels.astype(int) - np.array(expected)[:, None, None]).max() <= (2 if mode == "CMYK" else 0)
 
 
 def test_the_middle_and_the_corners(tmp_path):

@@ -8,6 +8,7 @@ import torch
 
 import onebit
 from data_files import cifar10_binary, image_folder
+from onebit.data.catalog import load_data
 from onebit.engine import Engine
 from onebit.errors import UserError
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
@@ -34,8 +35,19 @@ def evaluated(capsys, *words):
 def test_a_file_beside_its_run_is_as_good_as_the_run(run_folder, capsys):
     """W1A32: no sign can flip, so the class of each image is the same; the loss to rounding."""
     trained, packed = (evaluated(capsys, path) for path in (run_folder, run_folder / "net.onebit"))
+    data, net = load_data("digits"), onebit.load_trained(run_folder)
+    with torch.inference_mode():
+        logits = net((torch.from_numpy(data.test.images) / 255 - data.mean[0]) / data.deviation[0]).double().numpy()
+    labels = data.test.labels
+    ranks = (logits > logits[range(449), labels][:, None]).sum(
+        axis=1
+    )  # classes that are more likely than the true one
+    assert trained["top1"] == pytest.approx(100 * (ranks < 1).mean())
+    assert trained["top5"] == pytest.approx(100 * (ranks < 5).mean())
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[range(449), labels]
+    assert trained["loss"] == pytest.approx(losses.mean(), rel=1e-4)
     assert packed["top1"] == trained["top1"] > 20
-    assert packed["top5"] == trained["top5"]
+    assert packed["top5"] == trained["top5"] > trained["top1"]
     assert packed["loss"] == pytest.approx(trained["loss"], rel=1e-4)
     assert (packed["images"], packed["data"]) == (449, "digits")
     assert packed["net"] == "pcnn wrn22, width 4, J = 1, W1A32, digits"

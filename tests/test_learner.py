@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from onebit.errors import UserError
 from onebit.training.learner import Learner
 from onebit.training.processes import Processes
 from onebit.training.schedule import stages
@@ -133,6 +134,16 @@ def test_randomness_of_an_update_is_of_seed_epoch_and_step():
             )
         assert losses.setdefault(key, loss) == loss
     assert len(set(losses.values())) == 4
+
+
+@pytest.mark.parametrize("scaler", [{"scale": 2.0}, [1], "large", {"scale": None, "growth_factor": None}])
+def test_a_scalers_state_that_is_none(scaler):
+    config = small_config(amp="float16")
+    with Processes("cpu") as processes:
+        learner = Learner(tiny_net(), config, stages(config)[0], processes, None)
+        weights = learner.net.state_dict()
+        with pytest.raises(UserError, match="the scale of its loss"):
+            learner.load_state(weights, {}, {"scaler": scaler}, has_learned=False)
 
 
 def test_the_scalers_state_is_restored():

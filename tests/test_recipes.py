@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import shlex
 import tomllib
 from importlib import resources
@@ -201,16 +202,42 @@ def test_learning_rates_follow_the_schedule():
     config = checked({"epochs": 10, "sched": "cosine", "warmup_epochs": 2})
     (stage,) = stages(config)
     rates = [factor(config, stage, step // 5, step % 5, 5) for step in range(50)]
-    assert rates[0] > 0
-    assert rates[:10] == sorted(rates[:10])
+    assert rates[:10] == pytest.approx([(step + 1) / 11 for step in range(10)])  # 10 equal steps up to the peak
     assert rates[10] == 1
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[30] == pytest.approx(0.5)
-    assert 0 < rates[-1] < 0.01
+    assert rates[10:] == pytest.approx([(1 + math.cos(math.pi * step / 40)) / 2 for step in range(40)])
+    half = checked({"epochs": 10, "warmup_epochs": 0.5, "milestones": (1,), "decay_rate": 0.1})
+    (stage,) = stages(half)
+    rates = [factor(half, stage, step // 5, step % 5, 5) for step in range(10)]
+    assert rates == pytest.approx([1 / 3.5, 2 / 3.5, 3 / 3.5, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.1])
     config = checked({"epochs": 1, "sched": "cosine", "warmup_epochs": 5})  # of a recipe made shorter by a flag
     (stage,) = stages(config)
     rates = [factor(config, stage, 0, step, 10) for step in range(10)]
-    assert rates[5] == max(rates) == 1
+    assert rates[:6] == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1])  # half of the run, and no more
+    assert max(rates) == 1
+
+
+def test_restarts_are_longer_each_time():
+    config = checked(
+        {"epochs": 7, "sched": "restarts", "restart_epochs": 1, "restart_factor": 2, "warmup_epochs": 0}
+    )
+    (stage,) = stages(config)
+    rates = [factor(config, stage, step // 4, step % 4, 4) for step in range(28)]
+    expected = [(1 + math.cos(math.pi * step / length)) / 2 for length in (4, 8, 16) for step in range(length)]
+    assert rates == pytest.approx(expected)
+
+
+def test_the_second_stage_has_half_the_rate_and_milestones_of_its_own_length():
+    keys = {"two_stage": True, "activation_bits": 1, "epochs": 60, "milestones": (20, 40), "lr": 0.1, "lr_w": 0.03}
+    first, second = stages(checked(keys | {"stage2_epochs": 30}))
+    assert first == (32, 60, 0.1, 0.03, (20.0, 40.0))
+    assert second == (1, 30, 0.05, pytest.approx(0.015), (10.0, 20.0))
+    config = checked(keys | {"stage2_epochs": 15, "stage2_lr": 0.2, "decay_rate": 0.1, "warmup_epochs": 0})
+    first, second = stages(config)
+    assert second == (1, 15, 0.2, pytest.approx(0.06), (5.0, 10.0))
+    assert [factor(config, second, epoch, 0, 7) for epoch in (0, 4, 5, 9, 10, 14)] == pytest.approx(
+        [1, 1, 0.1, 0.1, 0.01, 0.01]
+    )
+    assert stages(checked(keys))[1] == (1, 60, 0.05, pytest.approx(0.015), (20.0, 40.0))
 
 
 @pytest.mark.parametrize("key", list(Config.model_fields))

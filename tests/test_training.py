@@ -62,11 +62,17 @@ def test_a_run_learns_and_its_folder_says_so(tmp_path):
     assert len(epochs) == 6
     assert epochs[-1]["loss_s"] < epochs[0]["loss_s"] / 1.5
     for record in epochs:
+        # How these are computed: test_run_numbers.py.
         assert {"loss_s", "loss_p", "train_top1", "lr", "lr_w", "images_per_s", "held_out_top1"} <= record.keys()
         assert 0 < record["flipped_kernels"] < 0.2
         assert 0 <= record["flipped_projections"] < 0.2
         assert record["loss_p"] > 0
-    assert summary["best_held_out_top1"] == max(record["held_out_top1"] for record in epochs)
+    held = [record["held_out_top1"] for record in epochs]
+    assert summary["best_held_out_top1"] == max(held) > held[0]
+    assert summary["best_epoch"] == held.index(max(held)) + 1
+    assert epochs[-1]["train_top1"] > epochs[0]["train_top1"] + 20
+    assert [record["step"] for record in epochs] == [28 * n for n in range(1, 7)]  # of 900 images, 32 at a time
+    assert (summary["updates"], summary["epochs"], summary["test_images"]) == (168, 6, 449)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     environment = json.loads((tmp_path / "environment.json").read_text())
     assert environment["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]

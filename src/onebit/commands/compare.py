@@ -188,13 +188,16 @@ def _resume(folder: Path) -> str:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """The folder, made if need be; no two processes may work on a comparison at once."""
-    from onebit.training.runfolder import locked
+    from onebit.training.locks import Lock
 
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a+") as file:
-        if not locked(file):
-            raise UserError(f"{folder}: another process is at work on this comparison")
+    lock = Lock(folder / ".lock")
+    if not lock.take():
+        raise UserError(f"{folder}: another process is at work on this comparison")
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _words(given: Sequence[str]) -> list[str]:

@@ -192,6 +192,6 @@ def stored(folder: Path) -> tuple[Plan, Config]:
         raise UserError(f"{folder}: holds no comparison that could be resumed")
     try:
         plan = Plan.model_validate(json.loads(path.read_text()))
-    except (ValidationError, ValueError):
+    except (ValidationError, ValueError, RecursionError):
         raise UserError(f"{path}: not a plan that this version writes") from None
     return plan, checked(read_recipe(str(folder / BASE)))

@@ -47,7 +47,7 @@ def recover(folder: Path) -> None:
     if commit.is_file():
         try:
             names = [str(name) for name in json.loads(commit.read_bytes())]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise UserError(f"{commit}: not a list of files; remove it to go on from what is whole") from None
         for name in names:
             waiting = folder / f".{name}.next"

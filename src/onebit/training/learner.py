@@ -185,8 +185,11 @@ class Learner:
                 # AdamW counts its steps in a tensor on the CPU; the others go where the parameter is.
                 place = tensor if tensor.ndim == 0 else tensor.to(parameter.device)
                 self.optimizer.state[parameter][kind] = place
-        if numbers.get("scaler"):
-            self.scaler.load_state_dict(numbers["scaler"])
+        try:
+            if numbers.get("scaler"):
+                self.scaler.load_state_dict(numbers["scaler"])
+        except (KeyError, TypeError, RuntimeError):
+            raise UserError("the state does not fit the run: the scale of its loss is not one") from None
 
     def _check_state(self, tensors: dict[str, Tensor], has_learned: bool) -> None:
         shapes = {name: parameter.shape for name, parameter in self.net.named_parameters()}
@@ -194,7 +197,11 @@ class Learner:
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 owner = name.split("/")[1]
-                if owner not in shapes or tensor.shape not in {shapes[owner], torch.Size(())}:
+                if (
+                    name.count("/") != 2
+                    or owner not in shapes
+                    or tensor.shape not in {shapes[owner], torch.Size(())}
+                ):
                     raise UserError(f"the state does not fit the net: {name}")
                 remembered.add(owner)
         remembers = self.config.opt == "adamw" or self.config.momentum > 0

@@ -33,7 +33,7 @@ from onebit.training.nets import (
 )
 from onebit.training.pace import Pace
 from onebit.training.processes import Processes
-from onebit.training.runfolder import BEST, WEIGHTS, RunFolder, summary_file
+from onebit.training.runfolder import BEST, NUMBERS, TEXTS, WEIGHTS, RunFolder, summary_file
 from onebit.training.schedule import Stage, factor, stages
 from onebit.training.watching import Watcher, Watchers
 
@@ -90,11 +90,13 @@ class Loop:
         weights, tensors, numbers = self.folder.load()
         try:
             self.position = TypeAdapter(Position).validate_python(numbers["position"])
-            stage = self.stages[self.position.stage]
+            stage = self.stages[max(self.position.stage, 0)]
             self.data.skipped.update(map(str, numbers["skipped"]))
         except (KeyError, TypeError, IndexError, ValidationError):
             raise UserError(f"{self.folder.path}: its state is not one that this version writes") from None
-        if not (0 <= self.position.epoch <= stage.epochs and 0 <= self.position.step < self.steps):
+        if not (
+            self.position.stage >= 0 <= self.position.epoch <= stage.epochs and 0 <= self.position.step < self.steps
+        ):
             raise UserError(f"{self.folder.path}: its state is of a run with other data, epochs or batches")
         if self.position.stage:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
@@ -310,8 +312,9 @@ class Loop:
 
     def _finish(self) -> dict[str, Any]:
         """Batch norms anew, the test images, the summary."""
-        if self.position.finished and (summary := self.folder.summary()) is not None:
-            return summary
+        kept = self.folder.summary()
+        if self.position.finished and kept is not None and kept.keys() >= TEXTS | NUMBERS:
+            return kept
         at, config = self.position, self.config
         net = self.learner.evaluated
         order = shuffled(Stream.ORDER, config.seed, 0, self.train_rows)

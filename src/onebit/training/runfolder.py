@@ -18,17 +18,19 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from onebit.errors import UserError, WorkError
+from onebit.errors import ModelFileError, UserError, WorkError
+from onebit.jsonfields import is_int, parse_json
 from onebit.machine import source_commit, this_machine
 from onebit.paths import open_regular
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config, settled
+from onebit.training.locks import Lock
 from onebit.training.nets import Weights, read_tensors, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import read_recipe, to_toml
@@ -36,6 +38,14 @@ from onebit.version import __version__
 
 CONFIG, ENVIRONMENT, METRICS, SUMMARY = "config.toml", "environment.json", "metrics.jsonl", "summary.json"
 WEIGHTS, STATE, BEST, LOCK = "last.safetensors", "last.state.safetensors", "best.safetensors", ".lock"
+MAX_STEPS = 1 << 62
+# What is read of a summary; it may be that of anybody's run.
+TEXTS = {"net", "data"}
+NUMBERS = {
+    "epochs", "test_top1", "test_top5", "test_images", "held_out_top1", "best_held_out_top1", "best_epoch",
+    "training_seconds", "skipped_images",
+}  # fmt: skip
+WITHOUT_HELD_OUT = {"held_out_top1", "best_held_out_top1", "best_epoch"}  # null where no images are held out
 
 
 class RunFolder:
@@ -43,7 +53,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock = Lock(path / LOCK)
 
     def has_run(self) -> bool:
         """Whether a run began here."""
@@ -79,29 +89,23 @@ class RunFolder:
         switch(self.path, files)
 
     def open(self) -> None:
-        """Take hold of the folder: no two processes may write it at once."""
+        """Take hold of the folder: no two may write it at once."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK).open("a+")
+            is_ours = self._lock.take()
         except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror}") from None
-        if not locked(self._lock):
-            self.close()
+            raise UserError(f"{self.path}: {error.strerror or error}") from None
+        if not is_ours:
             raise UserError(f"{self.path}: another process is training there")
         recover(self.path)
 
     def is_busy(self) -> bool:
-        """Whether another process is training here."""
-        if self._lock is not None or not (self.path / LOCK).is_file():
-            return False
-        with (self.path / LOCK).open("a+") as file:
-            return not locked(file)
+        """Whether somebody else is training here."""
+        return self._lock.is_busy()
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a record to the metrics."""
@@ -135,9 +139,11 @@ class RunFolder:
         path = self.path / STATE
         tensors, described = read_tensors(path, "state")
         try:
-            numbers = json.loads(described or "")
-        except ValueError as error:
+            numbers = parse_json(described or "", "its description")
+        except ModelFileError as error:
             raise UserError(f"{path}: not a whole state ({error})") from None
+        if not isinstance(numbers, dict):
+            raise UserError(f"{path}: not a whole state (its description is no JSON object)")
         weights = read_weights(self.path / WEIGHTS)
         with (self.path / WEIGHTS).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != numbers.get("weights"):
@@ -151,19 +157,20 @@ class RunFolder:
                 file.seek(max(0, file.seek(0, 2) - 65536))  # the kernels of a large net are a long record
                 lines = file.read().splitlines(keepends=True)
             whole = [line for line in lines if line.startswith(b"{") and line.endswith(b"}\n")]
-            last = json.loads(whole[-1])
-            return int(last["stage"]), int(last["epoch"])
-        except (OSError, ValueError, KeyError, IndexError):
+        except OSError:
             return 1, 0
+        last = _record(whole[-1]) if whole else {}
+        stage, epoch = last.get("stage", 0), last.get("epoch", 0)
+        return (stage, epoch) if is_int(stage) and is_int(epoch) and stage > 0 <= epoch else (1, 0)
 
     def summary(self) -> dict[str, Any] | None:
-        """The result of a finished run, if it is there."""
+        """The result of a finished run, if it is there and is one."""
         try:
             with open_regular(self.path / SUMMARY) as file:
-                found: dict[str, Any] = json.loads(file.read())
-        except (OSError, ValueError):
+                found = _record(file.read())
+        except OSError:
             return None
-        return found
+        return found if found and all(_is_sound(key, value) for key, value in found.items()) else None
 
 
 def summary_file(summary: dict[str, Any]) -> dict[str, bytes]:
@@ -175,13 +182,29 @@ def _json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
+def _record(line: str | bytes) -> dict[str, Any]:
+    """What a line says; nothing if it was cut off, or is not ours."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _step(line: str, finished: bool) -> float:
     """Of a record; one that was cut off is after everything, and so is the last of a run that did not finish."""
-    try:
-        record = json.loads(line)
-        return float("inf") if record["kind"] == "final" and not finished else float(record["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+    record = _record(line)
+    step = record.get("step", MAX_STEPS)
+    is_counted = is_int(step) and step < MAX_STEPS and (finished or record.get("kind") != "final")
+    return float(step) if is_counted else float("inf")
+
+
+def _is_sound(key: str, value: Any) -> bool:
+    """Whether a value of a summary is of its type."""
+    if key in TEXTS:
+        return isinstance(value, str)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_STEPS
+    return key not in NUMBERS or is_number or (value is None and key in WITHOUT_HELD_OUT)
 
 
 def _environment(processes: Processes) -> dict[str, Any]:
@@ -205,16 +228,3 @@ def _environment(processes: Processes) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
-
-
-def locked(file: IO[str]) -> bool:
-    """Whether we hold the lock now; it goes when this process does, however it ends, workers left over or not."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        return True
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
