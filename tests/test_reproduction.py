@@ -170,6 +170,28 @@ def test_what_is_unequal_on_imagenet_is_said_below_the_table(tmp_path):
     assert rates["PCNN, J = 1", "1/1"] == [1]
 
 
+def test_rivals_on_imagenet_can_have_the_structure_of_their_authors(tmp_path, capsys):
+    shared, own = (
+        PLANNERS["table-imagenet"](setting(tmp_path, "paper", own_structure=own)) for own in (False, True)
+    )
+    assert (shared.name, own.name) == ("table-imagenet", "table-imagenet-own-structure")
+    for one, other in zip(shared.entries, own.entries, strict=True):
+        assert one.where == other.where
+        is_rival = one.runs[0].config.method not in {"float", "pcnn"}
+        assert {run.config.form for run in one.runs} == {None}
+        assert {run.config.form for run in other.runs} == ({"own"} if is_rival else {None})
+        assert ({run.name for run in one.runs} == {run.name for run in other.runs}) != is_rival
+    check_names([shared, own])
+    assert "--own-structure" in "".join(shared.notes)
+    assert "BWN: the standard net" in "".join(own.notes)
+    for words, message in (
+        (["table-cifar", "--own-structure"], "--own-structure: a choice of table-imagenet"),
+        (["table-imagenet", "--own-structure"], "--own-structure: --budget cpu has no rivals on ImageNet"),
+    ):
+        code, _, errors = call(capsys, "reproduce", *words, "--out", str(tmp_path / "out"))
+        assert (code, message in errors) == (2, True)
+
+
 def test_seeds_can_be_chosen(tmp_path):
     runs = PLANNERS["table-methods"](setting(tmp_path, seeds=(3, 5))).experiments
     assert {run.config.seed for run in runs} == {3, 5}

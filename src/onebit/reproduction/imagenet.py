@@ -11,6 +11,15 @@ from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precis
 from onebit.reproduction.targets import PAPER, PAPER_RATES, kernel_keys, rate_words
 
 PAPER_EPOCHS = 60
+SAME_STRUCTURE = (
+    "rivals: all in the Resnet18 of PCNN, a shortcut round and a PReLU behind every conv, which they do not have "
+    "in their own papers (Bi-Real Net: no PReLU); --own-structure trains each in that of its authors"
+)
+OWN_STRUCTURE = (
+    "rivals: in the Resnet18 of their own authors. BWN: the standard net. XNOR-Net, BNN, ABC-Net and DoReFa-Net: "
+    "batch norm, what the method makes of its inputs, conv, twice, with a shortcut round both. Bi-Real Net: a "
+    "shortcut round every conv, no PReLU"
+)
 HELD_OUT = 50_000  # as many as there are test images
 SMOKE_IMAGES, SMOKE_SCALE = {"train": 48, "val": 32}, 5  # digits as files of 40 x 40 pixels
 SMOKE_NAME = "handwritten digits, enlarged"
@@ -29,7 +38,8 @@ def table_imagenet(setting: Setting) -> Target:
             kernels_only = {run.config.seed: run for run in runs}
         entries.append(Entry((row.model, row.bits), tuple(runs), row.top1, row.top5))
     heads = ("model", "W/A")
-    return Target("table-imagenet", "Table 4", "accuracy on ImageNet", heads, tuple(entries), _notes(setting))
+    name = "table-imagenet-own-structure" if setting.own_structure else "table-imagenet"
+    return Target(name, "Table 4", "accuracy on ImageNet", heads, tuple(entries), _notes(setting))
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:
@@ -41,10 +51,7 @@ def _notes(setting: Setting) -> tuple[str, ...]:
     notes[0] += (
         f": {epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and {epochs} epochs in all"
     )
-    notes.append(
-        "rivals: all in the Resnet18 of PCNN, a shortcut round and a PReLU behind every conv, which most of them "
-        "do not have in their own papers"
-    )
+    notes.append(OWN_STRUCTURE if setting.own_structure else SAME_STRUCTURE)
     if setting.budget == "paper":
         notes.append(
             f"float and PCNN: the paper's learning rates, and all training images. Rivals: learning rate "
@@ -75,6 +82,8 @@ def _run(
     keys: dict[str, Any] = {"model": row.net, "method": row.method, "projections": row.projections, **own}
     if _is_rival(row) and setting.budget == "paper":
         keys["hold_out"] = HELD_OUT
+    if _is_rival(row) and setting.own_structure:
+        keys["form"] = "own"
     needs: tuple[Experiment, ...] = ()
     if row.method == "pcnn" and row.activation_bits == 1:
         needs = (kernels_only[seed],)

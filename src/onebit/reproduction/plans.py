@@ -104,9 +104,8 @@ def run_name(config: Config) -> str:
         parts.append(f"j{config.projections}")
     if config.method != "float":
         parts.append(f"a{activation_bits(config)}")
-    parts += [
-        f"{key}_{getattr(config, key)}" for key in (*OPTIONS, "shortcuts") if getattr(config, key) is not None
-    ]
+    told = {key: getattr(config, key) for key in (*OPTIONS, "shortcuts", "form")}
+    parts += [f"{key}_{value}" for key, value in told.items() if value is not None]
     if not settled(config).decay_kernels:
         parts.append("nodecay")
     if config.kernel_rate != 1:
