@@ -21,6 +21,7 @@ from PIL import Image
 
 from onebit.commands import make_parser
 from onebit.commands.train import config_flags
+from onebit.console import counted
 from onebit.errors import UserError
 from onebit.methods import METHODS, authors_of, revision_of
 from onebit.reproduction import eight_bits, figures, memory, published
@@ -157,9 +158,8 @@ def test_what_is_unequal_on_imagenet_is_said_below_the_table(tmp_path):
     for budget, epochs in (("paper", 60), ("smoke", 1)):
         target = PLANNERS["table-imagenet"](setting(tmp_path, budget))
         told = "\n".join(remarks(target, outcomes(target, tmp_path)))
-        assert (
-            f"{epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and {epochs} epochs" in told
-        )
+        assert f"{epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and " in told
+        assert f"and {counted(epochs, 'epoch')} in all" in told
         assert "rivals: all in the Resnet18 of PCNN, a shortcut round and a PReLU behind every conv" in told
         rivals = [run for run in target.experiments if run.config.method not in {"float", "pcnn"}]
         assert {run.config.epochs for run in rivals} == {epochs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onebit.console import counted
 from onebit.data.digits import load_digit_pixels
 from onebit.reproduction import published
 from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
@@ -48,9 +49,8 @@ def _notes(setting: Setting) -> tuple[str, ...]:
     if setting.budget == "cpu":
         return *notes, "small images of few classes show that the path works; the paper's figures are of ImageNet"
     epochs = _budget(setting).get("epochs", PAPER_EPOCHS)
-    notes[0] += (
-        f": {epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and {epochs} epochs in all"
-    )
+    notes[0] += f": {epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and "
+    notes[0] += f"{counted(epochs, 'epoch')} in all"
     notes.append(OWN_STRUCTURE if setting.own_structure else SAME_STRUCTURE)
     if setting.budget == "paper":
         notes.append(
