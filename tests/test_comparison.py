@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from children import child
-from onebit.commands.compare import _words
+from onebit.commands import make_parser
+from onebit.commands.compare import _asked, _words
 from onebit.comparison.plan import Plan, parse_contestants, runs, stored
 from onebit.comparison.plot import plot
 from onebit.comparison.running import Process, _outcome, failure_of
@@ -268,6 +269,25 @@ def test_every_method_gets_the_same_rates_of_kernels_as_far_as_it_has_kernels():
         assert (made["bnn"], made["pcnn"], made["float"]) == (rate, 1, 1)
 
 
+def asked(*words):
+    """The plan of a command line."""
+    return _asked(make_parser("compare").parse_args(["compare", *words]))[0]
+
+
+def test_the_usual_rates_of_kernels():
+    assert asked().kernel_rates == (1, 10, "authors")
+    assert asked("--budget", "smoke").kernel_rates == (1,)  # three minutes
+    assert asked("--kernel-rates", "4", "authors,0.5").kernel_rates == (4, "authors", 0.5)
+    assert asked("--hold-out", "0", "--lrs", "0.1").kernel_rates == (1,)  # there is nothing to choose by
+
+
+def test_the_recipe_s_rate_of_kernels_is_among_them(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('data = "digits"\nkernel_rate = 3')
+    assert asked("--recipe", str(recipe)).kernel_rates == (1, 10, "authors", 3)
+    assert asked("--recipe", str(recipe), "--budget", "smoke").kernel_rates == (3,)
+
+
 def test_a_plan_of_before_has_one_rate_of_kernels(tmp_path):
     (tmp_path / "base.toml").write_text("width = 2\ndecay_kernels = true")
     old = {"format": 1, "contestants": [{"method": "bnn", "keys": {}}], "lrs": [0.1], "seeds": [0]}
@@ -410,7 +430,7 @@ def test_variants():
         (["--kernel-rates", "authors,1,authors"], "--kernel-rates authors,1,authors: authors comes twice"),
         (["--kernel-rates", ","], "--kernel-rates : use numbers above 0"),
         (["--kernel-rate", "3"], "there is no --kernel-rate; did you mean --kernel-rates?"),
-        (["--hold-out", "0", "--lrs", "1"], "give a single --lrs and --kernel-rates"),
+        (["--hold-out", "0", "--lrs", "1", "--kernel-rates", "1,2"], "give a single --lrs and --kernel-rates"),
         (["--resume", "x", "--kernel-rates", "3"], "--kernel-rates: a comparison that is resumed stays as it is"),
         (["--lr", "0.1"], "there is no --lr; did you mean --lrs?"),
         (["--method", "bnn"], "there is no --method; did you mean --methods?"),

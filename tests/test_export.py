@@ -56,6 +56,13 @@ def test_models(name, bits, J, path):
     assert_agrees(*agreement(model_net(name, bits, J), path, images()))
 
 
+@pytest.mark.parametrize("method", ["bwn", "xnor", "dorefa", "bireal"])
+def test_resnet18_in_the_form_of_a_method_s_authors(method, path):
+    torch.manual_seed(0)
+    net = lived_in(onebit.models.resnet18(4, method=method, num_classes=10, form="own"))
+    assert_agrees(*agreement(net, path, images()))
+
+
 def ops(path):
     return [node.op for node in read_model(path).graph.nodes]
 

@@ -139,6 +139,7 @@ SHARES, SWITCHES = st.floats(0, 0.99), st.booleans()
 OTHERS = {
     "model": st.sampled_from(["wrn22", "wrn40", "resnet18", "vgg16"]), "width": ABSENT | COUNTS,
     "dropout": ABSENT | SHARES, "shortcuts": st.sampled_from([None, "block", "conv"]),
+    "form": st.sampled_from([None, "bireal", "own"]),
     "data": st.sampled_from(["digits", "cifar10", "imagefolder"]), "data_dir": FOLDERS, "image_size": COUNTS,
     "hold_out": st.just("auto") | st.integers(0, 9999), "limit_images": COUNTS, "workers": COUNTS,
     "on_bad_image": st.sampled_from(["error", "skip"]), "epochs": COUNTS, "batch_size": COUNTS,

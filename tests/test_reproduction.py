@@ -1,10 +1,12 @@
 """`onebit reproduce`: what is planned, what is kept of runs, what is made of it; and the budget of a minute."""
 
 import fcntl
+import itertools
 import json
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -19,8 +21,9 @@ from PIL import Image
 
 from onebit.commands import make_parser
 from onebit.commands.train import config_flags
+from onebit.console import counted
 from onebit.errors import UserError
-from onebit.methods import METHODS, revision_of
+from onebit.methods import METHODS, authors_of, revision_of
 from onebit.reproduction import eight_bits, figures, memory, published
 from onebit.reproduction.diversity import _numbers, feature_maps
 from onebit.reproduction.making import MEMORY, PLANNERS, TITLES, missing_runs, ready
@@ -46,8 +49,9 @@ from onebit.reproduction.records import (
     write_record,
 )
 from onebit.reproduction.tables import remarks, sheet_of
+from onebit.training.config import settled
 from onebit.training.kernels import BINS, REACH
-from onebit.training.recipes import resolve
+from onebit.training.recipes import checked, resolve
 from training_runs import call, command, small_config, small_run, start
 
 BUDGETS = ("paper", "cpu", "smoke")
@@ -84,7 +88,7 @@ def test_two_runs_of_one_name_are_refused():
 
 
 def test_the_papers_budget_is_the_papers_protocol(tmp_path):
-    """The runs of table-cifar and table-imagenet are the recipes, with all images; lambda's are J = 4."""
+    """PCNN and float of table-cifar and table-imagenet are the recipes, with all images; lambda's are J = 4."""
     in_paper = setting(tmp_path, "paper")
     own = {"hold_out": 0, "bn_batches": 0, "test_every": 1}
     for name, epochs, milestones, decay in (
@@ -93,10 +97,14 @@ def test_the_papers_budget_is_the_papers_protocol(tmp_path):
     ):  # fmt: skip
         for run in PLANNERS[name](in_paper).experiments:
             config = run.config
-            assert {key: getattr(config, key) for key in own} == own
+            is_rival = config.method not in {"float", "pcnn"}
+            held = {"table-cifar": 5000, "table-imagenet": 50_000}[name] if is_rival else 0
+            expected = own | {"hold_out": held}
+            assert {key: getattr(config, key) for key in own} == expected
             assert (config.limit_images, config.epochs, config.sched) == (0, epochs, "step")
             assert (config.milestones, config.weight_decay) == (milestones, decay), name
-            assert config.lr == (0.05 if config.initial_checkpoint else 0.1)
+            assert is_rival or config.lr == (0.05 if config.initial_checkpoint else 0.1)
+            assert is_rival or config.kernel_rate == 1
     rows = {e.where: e.runs for e in PLANNERS["table-cifar"](in_paper).entries}
     for where, recipe in {
         ("WRN (i = 16)", "0.27M", "0.27M", "cifar10"): "cifar10-wrn22",
@@ -121,10 +129,73 @@ def test_the_papers_budget_is_the_papers_protocol(tmp_path):
     assert (shown.config.projections, shown.config.width) == (4, 16)
 
 
+GRIDS = {"binaryconnect": 3, "bnn": 3, "bwn": 3, "xnor": 3, "lbcnn": 1, "float": 1}  # kernel rates; else 2
+
+
+def test_rivals_choose_their_rates_in_the_papers_budget_as_in_that_of_two_cores(tmp_path):
+    for budget in ("paper", "cpu"):
+        for entry in PLANNERS["table-methods"](setting(tmp_path, budget)).entries:
+            method = entry.where[0]
+            grid = {(run.config.lr, run.config.kernel_rate) for run in entry.runs}
+            rates = {1, 10, "authors"} if GRIDS.get(method) == 3 else {1} if GRIDS.get(method) == 1 else {1, 10}
+            assert grid == set(itertools.product((0.1, 0.3, 1.0), rates)), method
+            assert {run.config.hold_out for run in entry.runs} == {5000}  # equal images, and some to choose by
+            for run in entry.runs:  # at rate 1 the recipe's decay, else the authors'
+                decays = run.config.kernel_rate == 1 or authors_of(method).decays_latents
+                assert settled(run.config).decay_kernels == decays
+    table = PLANNERS["table-cifar"](setting(tmp_path, "paper"))
+    rows = {e.where[::2]: e.runs for e in table.entries}
+    assert len(rows["McDonnell", "cifar100"]) == 6
+    assert {run.config.width for run in rows["BWN", "cifar10"]} == {64}
+    assert len(rows["BWN", "cifar10"]) == 9
+    assert len(table.experiments) == 65
+    assert "--array=1-65 " in (Path(__file__).parents[1] / "docs/reproducing.md").read_text()
+    (told,) = [note for note in table.notes if "held out for it" in note]
+    assert "of 0.1, 0.3, 1, with that of the kernels 1, 10 times as high" in told
+
+
+def test_what_is_unequal_on_imagenet_is_said_below_the_table(tmp_path):
+    for budget, epochs in (("paper", 60), ("smoke", 1)):
+        target = PLANNERS["table-imagenet"](setting(tmp_path, budget))
+        told = "\n".join(remarks(target, outcomes(target, tmp_path)))
+        assert f"{epochs} + {epochs} epochs. W1A1 rivals have signs from the first update, and " in told
+        assert f"and {counted(epochs, 'epoch')} in all" in told
+        assert "rivals: all in the Resnet18 of PCNN, a shortcut round and a PReLU behind every conv" in told
+        rivals = [run for run in target.experiments if run.config.method not in {"float", "pcnn"}]
+        assert {run.config.epochs for run in rivals} == {epochs}
+    entries = PLANNERS["table-imagenet"](setting(tmp_path, "paper")).entries
+    rates = {entry.where: [run.config.kernel_rate for run in entry.runs] for entry in entries}
+    assert rates["BWN", "1/32"] == rates["XNOR-Net", "1/1"] == [1, 10, "authors"]
+    assert rates["ABC-Net", "1/1"] == [1, 10]
+    assert rates["PCNN, J = 1", "1/1"] == [1]
+
+
+def test_rivals_on_imagenet_can_have_the_structure_of_their_authors(tmp_path, capsys):
+    shared, own = (
+        PLANNERS["table-imagenet"](setting(tmp_path, "paper", own_structure=own)) for own in (False, True)
+    )
+    assert (shared.name, own.name) == ("table-imagenet", "table-imagenet-own-structure")
+    for one, other in zip(shared.entries, own.entries, strict=True):
+        assert one.where == other.where
+        is_rival = one.runs[0].config.method not in {"float", "pcnn"}
+        assert {run.config.form for run in one.runs} == {None}
+        assert {run.config.form for run in other.runs} == ({"own"} if is_rival else {None})
+        assert ({run.name for run in one.runs} == {run.name for run in other.runs}) != is_rival
+    check_names([shared, own])
+    assert "--own-structure" in "".join(shared.notes)
+    assert "BWN: the standard net" in "".join(own.notes)
+    for words, message in (
+        (["table-cifar", "--own-structure"], "--own-structure: a choice of table-imagenet"),
+        (["table-imagenet", "--own-structure"], "--own-structure: --budget cpu has no rivals on ImageNet"),
+    ):
+        code, _, errors = call(capsys, "reproduce", *words, "--out", str(tmp_path / "out"))
+        assert (code, message in errors) == (2, True)
+
+
 def test_seeds_can_be_chosen(tmp_path):
     runs = PLANNERS["table-methods"](setting(tmp_path, seeds=(3, 5))).experiments
     assert {run.config.seed for run in runs} == {3, 5}
-    assert len(runs) == len(METHODS) * 3 * 2
+    assert len(runs) == sum(GRIDS.get(method, 2) for method in METHODS) * 3 * 2
     for budget in BUDGETS:
         here = setting(tmp_path, budget, seeds=(3, 5), data_dir="DATA")
         for name in ("table-best", "table-imagenet", "table-lambda"):
@@ -310,15 +381,36 @@ def test_the_rate_is_chosen_on_held_out_images(tmp_path):
     here = setting(tmp_path)
     target = PLANNERS["table-methods"](here)
     entry = next(e for e in target.entries if e.where == ("bnn", "1/1"))
-    for run, held_out, top1 in zip(entry.runs, (50, 60, 55), (90, 61, 56), strict=True):
+    for run, held_out, top1 in zip(entry.runs, (50, 60, 55, *[40] * 6), (90, 61, 56, *[95] * 6), strict=True):
         fake_record(tmp_path, run, top1, held_out)
     outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
     assert (outcome.top1, outcome.state, outcome.chosen[0].config["lr"]) == (61, "finished", 0.3)
+    (row,) = [row for row in sheet_of(target, outcomes(target, tmp_path)).rows if row[0] == "bnn"]
+    assert row[4:6] == ("0.3", "1")
     # With a seed missing a rate does not win over one that has all.
     records = [record.model_copy(update={"seed": seed}) for seed in (0, 1) for record in outcome.chosen]
     better = outcome.chosen[0].model_copy(update={"held_out_top1": 99.0, "config": {"lr": 1.0}})
     assert _best([*records, better]) == tuple(records)
     assert _best([]) == ()
+    # Kernels ten times as fast are another choice at the same rate.
+    fast = next(run for run in entry.runs if (run.config.lr, run.config.kernel_rate) == (0.3, 10))
+    fake_record(tmp_path, fast, 66, 65)
+    outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
+    assert (outcome.top1, [record.name for record in outcome.chosen]) == (66, [fast.name])
+    assert outcome.as_json(target.heads)["kernel_rate"] == 10
+    sheet = sheet_of(target, outcomes(target, tmp_path))
+    (row,) = [row for row in sheet.rows if row[0] == "bnn"]
+    assert dict(zip(sheet.heads, row, strict=True))["kernels"] == "10"
+    assert any(line.startswith("kernels: by what") for line in remarks(target, outcomes(target, tmp_path)))
+    assert "kernels" not in sheet_of(PLANNERS["table-lambda"](here), []).heads
+
+
+def test_the_command_of_a_kept_record_does_its_run_again():
+    files = sorted((Path(__file__).parents[1] / "results/cpu/records").glob("*.json"))
+    assert files
+    for record in map(read_record, files):
+        flags = config_flags(make_parser("train").parse_args(shlex.split(record.command)[1:]))
+        assert same_run(resolve(None, "paper", flags), checked(record.config)), record.name
 
 
 def test_a_record_of_an_earlier_form_of_a_method_counts_for_nothing(tmp_path):
@@ -337,7 +429,7 @@ def test_a_record_of_an_earlier_form_of_a_method_counts_for_nothing(tmp_path):
         assert read_record(file).revision == 1
         assert known_record(tmp_path, run) is None
     outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
-    assert (outcome.state, outcome.top1, len(outcome.missing)) == ("unfinished", None, 3)
+    assert (outcome.state, outcome.top1, len(outcome.missing)) == ("unfinished", None, 6)
     assert set(entry.runs) <= set(missing_runs(here, [target]))
     fake_record(tmp_path, entry.runs[0], 53.0, 52.0)
     assert next(o for o in outcomes(target, tmp_path) if o.entry == entry).top1 == 53.0
@@ -376,12 +468,12 @@ def test_a_rate_that_fails_leaves_the_others(tmp_path):
     bnn, bwn = (next(e for e in target.entries if e.where[0] == name) for name in ("bnn", "bwn"))
     fake_record(tmp_path, bnn.runs[0], 60.0, 61.0)
     fake_record(tmp_path, bnn.runs[1], 62.0, 60.0)
-    for run in (bnn.runs[2], *bwn.runs):
+    for run in (*bnn.runs[2:], *bwn.runs):
         (tmp_path / "runs" / run.name).mkdir(parents=True)
         (tmp_path / "runs" / run.name / "error.txt").write_text("stopped at step 3: the loss is infinite\n")
     found = {o.entry.where[0]: o for o in outcomes(target, tmp_path)}
-    assert (found["bnn"].state, found["bnn"].top1, len(found["bnn"].failed)) == ("finished", 60.0, 1)
-    assert (found["bwn"].state, found["bwn"].top1, len(found["bwn"].failed)) == ("failed", None, 3)
+    assert (found["bnn"].state, found["bnn"].top1, len(found["bnn"].failed)) == ("finished", 60.0, 7)
+    assert (found["bwn"].state, found["bwn"].top1, len(found["bwn"].failed)) == ("failed", None, 9)
     assert [row[2] for row in sheet_of(target, list(found.values())).rows if row[0] == "bwn"] == ["failed"]
 
 

@@ -179,6 +179,50 @@ def test_a_wrn_can_have_a_shortcut_round_every_conv(one, another):
     torch.testing.assert_close(other(x), x)
 
 
+@pytest.mark.parametrize("method", RIVALS)
+def test_resnet18_in_the_form_of_its_authors(method):
+    net = onebit.models.resnet18(4, method=method, num_classes=5, form="own")
+    seen = {}
+    for layer in layers_of(net):
+        layer.register_forward_pre_hook(lambda layer, inputs: seen.update({layer: inputs[0]}))
+    net(torch.randn(4, 3, 64, 64)).sum().backward()
+    assert len(seen) == 16
+    assert all(parameter.grad is not None for parameter in net.parameters())
+    assert not any(isinstance(module, nn.PReLU) for module in net.modules())
+    if activation_bits_of(method) == 1:
+        for x in seen.values():
+            assert 0.01 < (x < 0).float().mean() < 0.99
+    shared = onebit.models.resnet18(4, method=method, num_classes=5)
+    assert sum(isinstance(module, nn.PReLU) for module in shared.modules()) == 16
+
+
+def test_what_the_authors_forms_of_resnet18_are():
+    as_float = onebit.models.resnet18(4, method="float", num_classes=5)
+    standard = onebit.models.resnet18(4, method="bwn", num_classes=5, form="own")
+    assert standard.state_dict().keys() == as_float.state_dict().keys()
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():  # with kernels of +-1, each filter's scale is 1: the same net
+        for name, parameter in standard.named_parameters():
+            if name.endswith(("conv1.weight", "conv2.weight")):
+                parameter.copy_(parameter.sign())
+    as_float.load_state_dict(standard.state_dict())
+    torch.testing.assert_close(standard.eval()(x), as_float.eval()(x))
+    unit = onebit.models.resnet18(4, method="bireal", num_classes=5, form="own").eval().blocks[1]
+    x = torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(unit(x), unit.norm(unit.conv(x)) + x)
+    net = onebit.models.resnet18(4, method="bnn", num_classes=5, form="own").eval()
+    block, x = net.blocks[1], torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(block(x), block.conv2(block.norm2(block.conv1(block.norm1(x)))) + x)
+    x = torch.randn(2, 3, 32, 32)
+    y = net.blocks(net.norm(net.pool(net.stem(x))))
+    torch.testing.assert_close(net(x), net.classifier(net.last[0](y).relu().mean(dim=(2, 3))))
+    for method in ("pcnn", "float"):  # theirs is what they have anyway
+        one, other = (onebit.models.resnet18(4, method=method, form=form) for form in ("bireal", "own"))
+        assert one.state_dict().keys() == other.state_dict().keys()
+    with pytest.raises(ValueError, match="form='mine': use 'bireal' or 'own'"):
+        onebit.models.resnet18(4, form="mine")
+
+
 def test_xnor_normalises_before_the_sign():
     net = onebit.models.resnet18(8, method="xnor", num_classes=4)
     seen = {}
@@ -359,6 +403,23 @@ def after_a_step(method, weight):
     if method in {"bwn", "xnor"}:
         weight = weight - weight.mean(dim=1, keepdim=True)
     return weight.clamp(-1, 1) if method in {"binaryconnect", "bnn", "bwn", "xnor"} else weight
+
+
+@pytest.mark.parametrize("method", ["xnor", "bwn", "bireal", "mcdonnell"])
+def test_a_float_resnet18_is_a_beginning_of_a_method_s_own_form(method, tmp_path):
+    """Where norms stand elsewhere (xnor) or have fewer parameters (mcdonnell), they are new."""
+    keys = {"model": "resnet18", "width": 4, "epochs": 1, "limit_images": 80, "hold_out": 10}
+    small_run(tmp_path / "float", method="float", **keys)
+    start = str(tmp_path / "float")
+    small_run(tmp_path / "next", method=method, form="own", initial_checkpoint=start, **keys)
+    weights = read_weights(tmp_path / "next")
+    assert weights.spec.net.form == "own"
+    assert weights.spec.summary().endswith("form of its authors")
+
+
+def test_a_form_is_resnet18_s(tmp_path):
+    with pytest.raises(UserError, match="--form own: a choice of resnet18; wrn22 has no such"):
+        small_run(tmp_path / "run", form="own")
 
 
 def test_a_net_with_a_weight_that_is_nan_is_not_sound():

@@ -73,6 +73,7 @@ def _check(lr: float, lr_w: float, weight_decay: float, kernel_rate: float | str
     for name, value in (("lr", lr), ("lr_w", lr_w), ("weight_decay", weight_decay)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name}={value!r}: use a finite number >= 0")
-    is_number = isinstance(kernel_rate, int | float) and not isinstance(kernel_rate, bool)
-    if kernel_rate != "authors" and not (is_number and 0 < kernel_rate < math.inf):
+    if kernel_rate == "authors":
+        return
+    if isinstance(kernel_rate, str | bool) or not 0 < kernel_rate < math.inf:
         raise ValueError(f"kernel_rate={kernel_rate!r}: use a finite number > 0, or 'authors'")

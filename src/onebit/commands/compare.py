@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from onebit.advice import program
 from onebit.console import complain, counted, print_table, tell
@@ -138,7 +138,8 @@ def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     # Not below the recipe's: methods without a scale want more (docs/comparing.md), and none so far wanted less.
     factors = (1, 10) if is_smoke else (1, 3, 10)
     lrs = numbers_of("--lrs", arguments.lrs or [f"{factor * base.lr:g}" for factor in factors], float)
-    usual = dict.fromkeys([base.kernel_rate] if is_smoke else [1.0, 10.0, "authors", base.kernel_rate])
+    is_single = is_smoke or base.hold_out == 0
+    usual = dict.fromkeys([base.kernel_rate] if is_single else [1.0, 10.0, "authors", base.kernel_rate])
     kernel_rates = _kernel_rates(arguments.kernel_rates) if arguments.kernel_rates else tuple(usual)
     if len(lrs) * len(kernel_rates) > 1 and base.hold_out == 0:
         raise UserError(
@@ -148,14 +149,14 @@ def _asked(arguments: argparse.Namespace) -> tuple[Plan, Config, list[str]]:
     return Plan(contestants=contestants, lrs=lrs, kernel_rates=kernel_rates, seeds=seeds), base, left_out
 
 
-def _kernel_rates(given: Sequence[str]) -> tuple[float | str, ...]:
+def _kernel_rates(given: Sequence[str]) -> tuple[float | Literal["authors"], ...]:
     """Numbers, and 'authors' where it stands."""
     words = [word.strip() for word in ",".join(given).split(",") if word.strip()]
     numbers = [word for word in words if word != "authors"]
     found = iter(numbers_of("--kernel-rates", numbers, float) if numbers or not words else ())
     if words.count("authors") > 1:
         raise UserError(f"--kernel-rates {','.join(words)}: authors comes twice")
-    return tuple(word if word == "authors" else next(found) for word in words)
+    return tuple("authors" if word == "authors" else next(found) for word in words)
 
 
 def _folder(arguments: argparse.Namespace, base: Config) -> Path:

@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what to call the data, if it is not the published one: 'CIFAR-10 (JPEG)'",
     )
     parser.add_argument("--seeds", metavar="N,...", help="instead of those that the table has")
+    parser.add_argument(
+        "--own-structure",
+        action="store_true",
+        help="table-imagenet: each rival in the Resnet18 of its own authors, not all in PCNN's",
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="where runs and results go (default: reproduce/BUDGET)")
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="runs at once (default: one a core, at most 8; GPU: 1)"
@@ -98,7 +103,11 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     seeds = numbers_of("--seeds", [arguments.seeds], int) if arguments.seeds else None
     out = user_path(arguments.out or f"reproduce/{arguments.budget}").absolute()
     data_dir = arguments.data_dir and str(user_path(arguments.data_dir).absolute())
-    return Setting(arguments.budget, out, data_dir, seeds)
+    if arguments.own_structure and set(arguments.names) != {"table-imagenet"}:
+        raise UserError("--own-structure: a choice of table-imagenet; make the others without it")
+    if arguments.own_structure and arguments.budget == "cpu":
+        raise UserError("--own-structure: --budget cpu has no rivals on ImageNet; use --budget paper")
+    return Setting(arguments.budget, out, data_dir, seeds, arguments.own_structure)
 
 
 def _missing(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> list[Experiment]:

@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
     """An entry of a table, as far as its runs are finished.
 
     state     'finished', 'unfinished' (some runs are missing), 'failed', 'not in this budget'
-    chosen    the records that count: those of the best learning rate
+    chosen    the records that count: those of the best learning rates
     missing   a line for each run that is not finished
     failed    a line for each run that failed for good: a learning rate that is too large, say
     """
@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
             "top5": self.top5,
             "spread": self.spread,
             "lr": first and first.config["lr"],
+            "kernel_rate": first and kernel_rate_of(first),
             "epochs": first and first.epochs,
             "parameters": first and first.parameters,
             "bytes": first and first.bytes,
@@ -82,16 +83,22 @@ def _outcome(entry: Entry, records: dict[str, Record | None], out: Path) -> Outc
 
 
 def _best(found: Sequence[Record]) -> tuple[Record, ...]:
-    """The records of the learning rate with most seeds and the best mean on held-out images."""
-    by_rate: dict[float, list[Record]] = {}
+    """The records of the learning rates with most seeds and the best mean on held-out images."""
+    by_rate: dict[tuple[float, float | str], list[Record]] = {}
     for record in found:
-        by_rate.setdefault(record.config["lr"], []).append(record)
+        by_rate.setdefault((record.config["lr"], kernel_rate_of(record)), []).append(record)
     if not by_rate:
         return ()
     if len(by_rate) == 1:
         return tuple(found)
     best = max(by_rate, key=lambda rate: _merit(by_rate[rate]))
     return tuple(by_rate[best])
+
+
+def kernel_rate_of(record: Record) -> float | str:
+    """By what the rate of the kernels was multiplied; records were without it when it was always 1."""
+    rate: float | str = record.config.get("kernel_rate", 1.0)
+    return rate
 
 
 def _merit(records: list[Record]) -> tuple[int, float]:

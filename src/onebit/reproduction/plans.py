@@ -72,6 +72,7 @@ class Setting:
     out: Path
     data_dir: str | None = None
     seeds: tuple[int, ...] | None = None  # None: as many as the table has
+    own_structure: bool = False  # rivals in the nets of their authors, where there is a choice
 
     def plan(self, recipe: str, budget_keys: dict[str, Any], *needs: Experiment, **keys: Any) -> Experiment:
         """A run: a recipe, what the budget changes of it, and what is this run's own."""
@@ -103,9 +104,8 @@ def run_name(config: Config) -> str:
         parts.append(f"j{config.projections}")
     if config.method != "float":
         parts.append(f"a{activation_bits(config)}")
-    parts += [
-        f"{key}_{getattr(config, key)}" for key in (*OPTIONS, "shortcuts") if getattr(config, key) is not None
-    ]
+    told = {key: getattr(config, key) for key in (*OPTIONS, "shortcuts", "form")}
+    parts += [f"{key}_{value}" for key, value in told.items() if value is not None]
     if not settled(config).decay_kernels:
         parts.append("nodecay")
     if config.kernel_rate != 1:
@@ -136,7 +136,8 @@ def check_names(targets: Iterable[Target]) -> None:
     known: dict[str, Config] = {}
     for target in targets:
         for run in target.experiments:
-            if known.setdefault(run.name, run.config) != run.config:
+            config = settled(run.config)
+            if known.setdefault(run.name, config) != config:
                 raise ValueError(f"{run.name}: two different runs have this name")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onebit.console import counted
-from onebit.reproduction.outcomes import Outcome
-from onebit.reproduction.plans import Target
+from onebit.reproduction.outcomes import Outcome, kernel_rate_of
+from onebit.reproduction.plans import Target, rate_word
 from onebit.reproduction.sheets import Sheet
 
 
@@ -18,7 +18,8 @@ def sheet_of(target: Target, found: Sequence[Outcome]) -> Sheet:
     if in_paper:
         heads += ["paper, top-1 %", "paper, top-5 %"] if has_top5 else ["paper, top-1 %"]
     heads += ["ours, top-1 %", "ours, top-5 %"] if has_top5 else ["ours, top-1 %"]
-    heads += ["bytes", "lr", "epochs", "seeds"]
+    has_rates = any(run.config.kernel_rate != 1 for outcome in found for run in outcome.entry.runs)
+    heads += ["bytes", "lr", *(["kernels"] if has_rates else []), "epochs", "seeds"]
     cells = []
     for outcome in found:
         entry = outcome.entry
@@ -26,7 +27,8 @@ def sheet_of(target: Target, found: Sequence[Outcome]) -> Sheet:
         if in_paper:
             row += [_percent(entry.top1), _percent(entry.top5)] if has_top5 else [_percent(entry.top1)]
         row += [_ours(outcome), _percent(outcome.top5)] if has_top5 else [_ours(outcome)]
-        cells.append((*row, *_how(outcome)))
+        bytes_, lr, kernels, *rest = _how(outcome)
+        cells.append((*row, bytes_, lr, *([kernels] if has_rates else []), *rest))
     return Sheet(tuple(heads), cells, len(target.heads))
 
 
@@ -34,6 +36,8 @@ def remarks(target: Target, found: Sequence[Outcome]) -> list[str]:
     """What the columns mean, what is missing."""
     lines = ["top-1: of the test images, after the last epoch; ±: half of the range over the seeds"]
     lines.append("bytes: of the trained net, counted (`onebit.storage`)")
+    if any(run.config.kernel_rate != 1 for run in target.experiments):
+        lines.append("kernels: by what their learning rate is multiplied, chosen with lr")
     missing = {line: None for outcome in found for line in outcome.missing}
     failed = {line: None for outcome in found for line in outcome.failed}
     return [
@@ -58,6 +62,7 @@ def _ours(outcome: Outcome) -> str:
 
 def _how(outcome: Outcome) -> tuple[str, ...]:
     if not outcome.chosen:
-        return ("", "", "", "")
+        return ("", "", "", "", "")
     first = outcome.chosen[0]
-    return (f"{first.bytes:,}", f"{first.config['lr']:g}", str(first.epochs), str(len(outcome.chosen)))
+    lr, kernels = f"{first.config['lr']:g}", rate_word(kernel_rate_of(first))
+    return (f"{first.bytes:,}", lr, kernels, str(first.epochs), str(len(outcome.chosen)))

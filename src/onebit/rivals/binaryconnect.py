@@ -23,7 +23,8 @@ class BinaryConnectConv2d(LatentConv2d):
     propagations. NeurIPS 2015, arXiv:1511.00363.
 
     This is its deterministic form. Deviation: the paper scales each layer's learning rate by Glorot's
-    initialisation factor (with SGD by its square); here the learning rate is the schedule's, as for every method.
+    initialisation factor (with SGD by its square); here that is a choice, `kernel_rate="authors"`
+    (`onebit.parameter_groups`).
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)

@@ -24,8 +24,8 @@ class BwnConv2d(LatentConv2d):
 
     The paper's 1/n stands for the derivative of alpha and keeps its diagonal only; the step, and that the mask is
     strict, are from the authors' program, not from the paper. That program multiplies the gradient by
-    n * (1 - 1/in) besides, which rescales the learning rate (and so weight decay's part) and is left out. With one
-    input channel the mean is the weight itself: it is not taken away.
+    n * (1 - 1/in) besides, which rescales the learning rate: here that is a choice, `kernel_rate="authors"`
+    (`onebit.parameter_groups`). With one input channel the mean is the weight itself: it is not taken away.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)

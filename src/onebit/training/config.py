@@ -72,6 +72,9 @@ class Net(BaseModel):
     shortcuts: Literal["block", "conv"] | None = Field(
         None, description="of WRN: round every block, or round every conv as in a Bi-Real net (block; bireal: conv)"
     )
+    form: Literal["bireal", "own"] | None = Field(
+        None, description="of resnet18: bireal, as PCNN's for every method (default); own, as the authors have it"
+    )
     lam: NotNegative | None = Field(
         None, description="pcnn: weight of the projection loss (1e-4). Leave it: much more does harm"
     )

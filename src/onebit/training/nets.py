@@ -18,7 +18,7 @@ from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.methods import revision_of
 from onebit.modelfile import MAX_NUMBER, MIN_STD
-from onebit.models.resnet import bireal_name
+from onebit.models.resnet import bireal_name, form_of
 from onebit.paths import user_path
 from onebit.training.config import OPTIONS, Config, Net, activation_bits
 
@@ -60,11 +60,13 @@ class NetSpec(BaseModel):
     def build(self) -> nn.Module:
         """The net, newly initialised."""
         net = self.net
-        options = {key: getattr(net, key) for key in ("width", "dropout", "shortcuts", *OPTIONS)}
+        options = {key: getattr(net, key) for key in ("width", "dropout", "shortcuts", "form", *OPTIONS)}
         if net.model == "resnet18" and net.dropout is not None:
             raise UserError("--dropout: resnet18 has none")
         if not net.model.startswith("wrn") and net.shortcuts is not None:
             raise UserError(f"--shortcuts {net.shortcuts}: a choice of wrn22 and wrn40; {net.model} has no such")
+        if net.model != "resnet18" and net.form is not None:
+            raise UserError(f"--form {net.form}: a choice of resnet18; {net.model} has no such")
         try:
             built: nn.Module = getattr(models, net.model)(
                 num_projections=net.projections,
@@ -86,7 +88,8 @@ class NetSpec(BaseModel):
             return f"float {net.model}{width}"
         J = f", {'K' if net.method == 'mcn' else 'J'} = {net.projections}" if net.method in {"pcnn", "mcn"} else ""
         each = ", shortcuts round every conv" if net.shortcuts == "conv" else ""
-        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{activation_bits(net)}{each}"
+        form = ", form of its authors" if net.form == "own" else ""
+        return f"{net.method} {net.model}{width}{J}, W{net.weight_bases or 1}A{activation_bits(net)}{each}{form}"
 
 
 def spec_of(config: Config, data: DataSet, bits: int | None = None) -> NetSpec:
@@ -209,7 +212,8 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
 
 def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor], path: str) -> dict[str, Tensor]:
     """Names and shapes of the 1-bit net, its kernels carried over; what only it has stays new."""
-    if spec.net.model == "resnet18":
+    form = form_of(spec.net.method, spec.net.form) if spec.net.model == "resnet18" else None
+    if form == "bireal":
         tensors = {bireal_name(name): tensor for name, tensor in tensors.items()}
     tensors = dict(tensors)
     for name, layer in _quantized(net).items():
@@ -221,12 +225,19 @@ def _kernels_from_float(net: nn.Module, spec: NetSpec, tensors: dict[str, Tensor
         layer.carry_over(nn.Parameter(weight.clone()))
     own = net.state_dict()
     new = {name for name in own if name.rpartition(".")[0] in _quantized(net) or name.endswith(".prelu.weight")}
-    new |= {name for name in own if name.startswith("norm_of_images.")}  # McDonnell's alone
-    if spec.net.model == "resnet18" and spec.net.method == "xnor":  # its norms stand elsewhere
-        moved = {name for name in own if name.startswith("blocks.") and name.split(".")[2] == "norm"}
-        new |= moved
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in moved}
-    return {name: own[name] for name in new} | tensors
+    new |= {name for name in own if name.startswith(("norm_of_images.", "last."))}  # McDonnell's alone; of one form
+    moved = {name for name in own if _stands_elsewhere(name, spec.net.method, form)}
+    return {name: own[name] for name in new | moved} | {n: t for n, t in tensors.items() if n not in moved}
+
+
+def _stands_elsewhere(name: str, method: str, form: str | None) -> bool:
+    """Whether this of a Resnet18 is in another place, or of another size, than in the standard net."""
+    if not name.startswith("blocks."):
+        return False
+    part = name.split(".")[2]
+    if form == "preactivation":
+        return part.startswith("norm") or part == "shortcut"
+    return form == "bireal" and method == "xnor" and part == "norm"
 
 
 def _quantized(net: nn.Module) -> dict[str, QuantizedConv2d]:
