@@ -1,10 +1,15 @@
 """docs/paper.md: every equation, algorithm line, table and figure, and nothing that points to nothing."""
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+
+import onebit
+from onebit import projection
+from onebit.models import wrn22
 
 ROOT = Path(__file__).parent.parent
 MAP = (ROOT / "docs" / "paper.md").read_text()
@@ -104,6 +109,22 @@ def the_row(number):
 def test_a_map_that_is_wrong_is_found(old, new, problem):
     assert old in MAP
     assert any(problem in found for found in problems(MAP.replace(old, new, 1)))
+
+
+def test_symbols_stand_for_something():
+    """The first name of each cell 'here' is a function of the maths, an argument, or a part of a layer."""
+    table = MAP.split("## Symbols")[1].split("## Equations")[0]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][1:]
+    names = [match[1] for cell in cells if (match := re.match(r" `(?:ProjectionConv2d\.)?(\w+)", cell))]
+    assert len(names) == 12
+    layer = onebit.ProjectionConv2d(1, 1, 3)
+    arguments = {
+        name
+        for function in (onebit.ProjectionConv2d, onebit.parameter_groups, projection.residual, wrn22)
+        for name in inspect.signature(function).parameters
+    }
+    missing = [n for n in names if not (hasattr(layer, n) or hasattr(projection, n) or n in arguments)]
+    assert missing == []
 
 
 def test_a_name_that_only_begins_like_a_test_is_none():

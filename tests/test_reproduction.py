@@ -24,6 +24,7 @@ from onebit.commands.train import config_flags
 from onebit.console import counted
 from onebit.errors import UserError
 from onebit.methods import METHODS, authors_of, revision_of
+from onebit.projection import initial_w
 from onebit.reproduction import eight_bits, figures, memory, published
 from onebit.reproduction.diversity import _numbers, feature_maps
 from onebit.reproduction.making import MEMORY, PLANNERS, TITLES, missing_runs, ready
@@ -190,6 +191,37 @@ def test_rivals_on_imagenet_can_have_the_structure_of_their_authors(tmp_path, ca
     ):
         code, _, errors = call(capsys, "reproduce", *words, "--out", str(tmp_path / "out"))
         assert (code, message in errors) == (2, True)
+
+
+def changed(run, of):
+    """The keys in which a run is another than a run."""
+    mine, other = (each.config.model_dump() for each in (run, of))
+    return {key: value for key, value in mine.items() if value != other[key]}
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_an_ablation_changes_one_thing(tmp_path, budget):
+    here = setting(tmp_path, budget)
+    of_lambda = {entry.where: entry.runs for entry in PLANNERS["table-lambda"](here).entries}
+    usual = of_lambda["PCNN-22", "0.0001"]
+    for words, change in (("eta = 0", {"eta": 0.0}), ("no weight decay on C", {"decay_kernels": False})):
+        runs = of_lambda[f"PCNN-22, {words}", "0.0001"]
+        assert runs
+        assert all(changed(run, of) == change for run, of in zip(runs, usual, strict=False))
+    rows = {entry.where: entry.runs[0] for entry in PLANNERS["table-projections"](here).entries}
+    as_written = [where for where in rows if where[4] == "normal"]
+    assert [where[2] for where in as_written] == ["1", "2", "4"]
+    for where in as_written:
+        begins = "ones" if where[2] == "1" else "signs"
+        assert changed(rows[where], rows[*where[:4], begins]) == {"w_init": "normal"}
+    for (tensors, kernels, J, forward_w, begins), run in rows.items():
+        config = run.config
+        assert (config.width, config.projections) == (int(kernels), int(J))
+        assert int(tensors) == int(kernels) * int(J)
+        assert (config.forward_w or "elementwise") == forward_w
+        W = initial_w(config.projections, (3, 3), config.w_init, forward_w)
+        found = "ones" if bool((W == 1).all()) else "signs" if bool((W.abs() == 1).all()) else "normal"
+        assert found == begins
 
 
 def test_seeds_can_be_chosen(tmp_path):

@@ -101,9 +101,9 @@ def test_binarize_takes_options_of_a_method_and_refuses_others():
 def test_options_that_a_method_does_not_take_are_refused(method):
     """Every option of every method, given to every other one."""
     values = {
-        "lam": 1e-3, "forward_w": "mean", "w_init": "ones", "scale": "kernel", "levels": 3, "num_projections": 2,
-        "scale_map": True, "weight_bases": 2, "activation_bases": 2, "theta": 0.1, "sparsity": 0.5,
-        "num_intermediate": 4, "magnitude_aware": False,
+        "lam": 1e-3, "eta": 0.5, "forward_w": "mean", "w_init": "ones", "scale": "kernel", "levels": 3,
+        "num_projections": 2, "scale_map": True, "weight_bases": 2, "activation_bases": 2, "theta": 0.1,
+        "sparsity": 0.5, "num_intermediate": 4, "magnitude_aware": False,
     }  # fmt: skip
     assert set(values) | {"activation_bits"} == {name for each in METHODS for name in method_options(each)}
     for name, value in values.items():

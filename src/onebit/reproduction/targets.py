@@ -97,7 +97,7 @@ def table_lambda(setting: Setting) -> Target:
     keys = {"width": width, "projections": J}
     runs = _cifar(setting, _short(setting), rates, two_seeds, decay_kernels=False, **keys)
     entries.append(Entry(("PCNN-22, no weight decay on C", "0.0001"), runs))
-    runs = _cifar(setting, _short(setting), rates, two_seeds, eta=0.0, **keys)
+    runs = _cifar(setting, _short(setting), rates, setting.seeds_or(0), eta=0.0, **keys)
     entries.append(Entry(("PCNN-22, eta = 0", "0.0001"), runs))
     if not is_paper:  # to see what the loss does when it is strong enough for few epochs
         for lam in (1e-2, 1e-1):
