@@ -168,6 +168,7 @@ WRONG = {
     "preprocessing without mean": (top(preprocessing={"std": [1, 1], "crop": 1}), "'mean'"),
     "preprocessing for 1 channel": (top(preprocessing={"mean": [0], "std": [1], "crop": 1}), "each of 2 channels"),
     "std of 0": (top(preprocessing={"mean": [0, 0], "std": [1, 0], "crop": 1}), "std must be more than 0"),
+    "crop of 0": (top(preprocessing={"mean": [0, 0], "std": [1, 1], "crop": 0}), "crop more than 0"),
     "crop of 2": (top(preprocessing={"mean": [0, 0], "std": [1, 1], "crop": 2}), "crop"),
     "mean of text": (top(preprocessing={"mean": [0, "a"], "std": [1, 1], "crop": 1}), "must be numbers"),
     "mean too large": (top(preprocessing={"mean": [0, 1e300], "std": [1, 1], "crop": 1}), "below a million"),
