@@ -1,6 +1,6 @@
-"""One process of tests/test_distributed.py: trains a small net and saves its weights (rank 0).
+"""One process of tests/test_distributed.py: trains a small net in each of the modes and saves its weights.
 
-python distributed_worker.py MODE RANK WORLD_SIZE RENDEZVOUS_FILE OUTPUT
+python distributed_worker.py FOLDER RANK WORLD_SIZE MODE...
 """
 
 import os
@@ -56,10 +56,7 @@ class SometimesUsed(nn.Module):
         return self.body(self.extra(x) if use_extra else x)
 
 
-def main(mode, rank, world_size, rendezvous, output):
-    torch.set_num_threads(1)
-    if world_size > 1:
-        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+def main(folder, rank, world_size, mode):
     if mode.startswith("rival-"):
         net = make_rival_net(mode.removeprefix("rival-"))
     else:
@@ -98,11 +95,14 @@ def main(mode, rank, world_size, rendezvous, output):
             onebit.add_projection_gradients(model, eta=0.2)
         optimizer.step()
         optimizer.zero_grad()
-    torch.save(net.state_dict(), f"{output}.{rank}")
-    if world_size > 1:
-        dist.destroy_process_group()
+    torch.save(net.state_dict(), f"{folder}/{mode}.{rank}-of-{world_size}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])
+    where, number, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{where}/rendezvous", rank=number, world_size=count)
+    for each in sys.argv[4:]:
+        main(where, number, count, each)
+    dist.destroy_process_group()
     os._exit(0)  # why: see onebit.commands.entry_point

@@ -1,5 +1,6 @@
 """Commands as people run them: in a terminal, into a pipe that nobody reads any more."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -7,11 +8,16 @@ import select
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from children import child
+from onebit.commands import main
 
 ONEBIT = [str(Path(sys.executable).parent / "onebit")]  # the entry point that the package installs
 PLAIN = {
@@ -42,6 +48,47 @@ def unread(*words, command=ONEBIT):
     )
     os.close(writer)
     return done.returncode, done.stderr
+
+
+def shown_here(*words, columns=100):
+    """Exit code, and what a terminal shows, of a command in this process: it saves the start of one."""
+    screen, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    parts = []
+
+    def read():
+        with contextlib.suppress(OSError):  # nobody has the other side open any more
+            while part := os.read(screen, 1 << 16):
+                parts.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with pytest.MonkeyPatch.context() as patch, open(os.dup(slave)) as keyboard, open(slave, "w") as paper:  # noqa: PTH123
+        for name in PLAIN:
+            patch.delenv(name, raising=False)
+        patch.setenv("TERM", "xterm-256color")
+        patch.setenv("COLUMNS", str(columns))  # rich would ask the terminal that the tests themselves run in
+        for name, stream in (("stdin", keyboard), ("stdout", paper), ("stderr", paper)):
+            patch.setattr(sys, name, stream)
+        code = main(words)
+    reader.join()
+    os.close(screen)
+    return code, b"".join(parts).decode(errors="replace")
+
+
+def unread_here(*words):
+    """Exit code and errors of a command in this process whose output goes into a pipe that has been closed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile("w+") as errors, open(writer, "w") as output:  # noqa: PTH123
+        kept = os.dup(errors.fileno())  # `main` lets both streams go nowhere
+        patch.setattr(sys, "stdout", output)
+        patch.setattr(sys, "stderr", errors)
+        code = main(words)
+        errors.flush()
+    with open(kept, closefd=True) as told:  # noqa: PTH123
+        told.seek(0)
+        return code, told.read()
 
 
 class Terminal:

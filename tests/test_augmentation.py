@@ -6,7 +6,7 @@ import pytest
 from data_files import image_folder
 from onebit.data.catalog import load_data
 from onebit.data.keyed import Stream, draw, shuffled
-from onebit.data.splits import ArraySplit, Pass
+from onebit.data.splits import ArraySplit, Pass, _crops
 
 
 def split(count=40, side=32, pad=4, padding="reflect", flip=True):
@@ -51,6 +51,32 @@ def test_all_crops_and_both_flips_are_equally_frequent():
     assert abs(int(flip.sum()) - 40_500) < 720
     for one, other in ((top, left), (top, flip), (left, flip)):
         assert abs(np.corrcoef(one.astype(float), other.astype(float))[0, 1]) < 0.018
+
+
+def drawn_for_arrays(chosen):
+    """Which of many images are mirrored: without padding there is nothing else to draw."""
+    data = split(400, 6, 0)
+    found = next(iter(data.batches([np.arange(400)], chosen))).images.numpy()
+    mirrored = (found == data.images[..., ::-1]).all(axis=(1, 2, 3))
+    assert (mirrored | (found == data.images).all(axis=(1, 2, 3))).all()
+    return mirrored
+
+
+def drawn_for_folders(what):
+    return lambda chosen: np.array([getattr(crop, what) for crop in _crops(np.arange(400), chosen)])
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [drawn_for_arrays, *map(drawn_for_folders, ("flip", "top", "left"))],
+    ids=["mirrored", "flip", "top", "left"],
+)
+def test_half_of_the_images_and_others_in_each_epoch(drawn):
+    first = drawn(Pass(0, 0)) < 0.5
+    assert 140 < first.sum() < 260  # 6 deviations
+    for other in (Pass(0, 1), Pass(1, 0)):
+        assert 140 < (first != (drawn(other) < 0.5)).sum() < 260
+    assert np.array_equal(first, drawn(Pass(0, 0)) < 0.5)
 
 
 def test_a_sample_does_not_depend_on_its_batch():

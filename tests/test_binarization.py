@@ -116,6 +116,16 @@ def test_shared_modules_stay_shared():
     model(X).sum().backward()
 
 
+def test_shared_weights_of_several_projections_stay_shared():
+    """Of the weight itself nothing stays then: the kernels made of it are what is shared."""
+    net = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)))
+    net[2].weight = net[1].weight
+    onebit.binarize(net, num_projections=2)
+    assert net[1].C is net[2].C
+    assert net[1].W is not net[2].W
+    assert net(torch.randn(1, 4, 5, 5)).shape == (1, 4, 5, 5)
+
+
 def test_shared_weights_stay_shared():
     model = nn.Sequential(*(nn.Conv2d(3, 3, 3) for _ in range(3)))
     model[2].weight = model[1].weight

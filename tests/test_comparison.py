@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from children import child
-from onebit.commands import make_parser
+from onebit.commands import main, make_parser
 from onebit.commands.compare import _asked, _words
+from onebit.comparison import running
 from onebit.comparison.plan import Plan, parse_contestants, runs, stored
 from onebit.comparison.plot import plot
 from onebit.comparison.running import Process, _outcome, failure_of
@@ -26,7 +27,7 @@ from onebit.methods import METHODS
 from onebit.training.config import Config
 from onebit.training.recipes import resolve
 from onebit.training.runfolder import RunFolder
-from training_runs import call, command, start
+from training_runs import call, command, start, trained_here
 
 TINY = [
     "--width",
@@ -59,7 +60,14 @@ def compared(capsys):
     return compare
 
 
-def test_one_table_for_all_runs(tmp_path, compared):
+@pytest.fixture
+def all_here(monkeypatch):
+    """Workers in this process, too, one after another: where it does not matter that they are others."""
+    monkeypatch.setattr(running, "_start", trained_here)
+    monkeypatch.setattr(running, "POLL_SECONDS", 0)
+
+
+def test_one_table_for_all_runs(tmp_path, compared, all_here):
     out = tmp_path / "c"
     words = [*TINY, "--methods", "bnn", "float", "--seeds", "0,1", "--lrs", "0.1,0.02"]
     output, errors = compared(*words, out=out)
@@ -134,9 +142,11 @@ LONGER = [
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    code, whole, errors = command("compare", *LONGER, "--json", "--out", str(tmp_path_factory.mktemp("whole")))
-    assert code == 0, errors
-    return json.loads(whole)["rows"]
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "_start", trained_here)
+        assert main(["compare", *LONGER, "--quiet", "--out", str(folder)]) == 0
+    return json.loads((folder / "table.json").read_text())["rows"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
@@ -161,7 +171,7 @@ def test_interrupted_it_goes_on_to_the_same_table(number, tmp_path, uninterrupte
     assert [row | {"minutes": 0} for row in rows] == [row | {"minutes": 0} for row in uninterrupted]
 
 
-def test_a_method_that_diverges_is_said_and_does_not_stop_the_others(tmp_path, compared):
+def test_a_method_that_diverges_is_said_and_does_not_stop_the_others(tmp_path, compared, all_here):
     out = tmp_path / "c"
     words = [*TINY, "--methods", "float", "--seeds", "0", "--lrs", "0.05,1e30"]
     _, errors = compared(*words, out=out)
@@ -453,7 +463,7 @@ def test_a_mistake_is_one_line_and_code_2(words, message, tmp_path, capsys, monk
     assert list(tmp_path.iterdir()) == []  # what is refused leaves nothing behind
 
 
-def test_another_comparison_in_the_folder_is_refused(tmp_path, capsys, compared):
+def test_another_comparison_in_the_folder_is_refused(tmp_path, capsys, compared, all_here):
     (tmp_path / "plan.json").write_text('{"format": 1, "contestants": [], "lrs": [1], "seeds": [0]}')
     code, _, errors = call(capsys, "compare", "--resume", str(tmp_path))
     assert (code, "not a plan that this version writes" in errors) == (2, True)
@@ -496,7 +506,7 @@ def test_what_a_method_does_not_take_is_refused_before_anything_is_trained():
         runs(plan, Config())
 
 
-def test_two_stages_by_the_method_s_own_activations(tmp_path, compared):
+def test_two_stages_by_the_method_s_own_activations(tmp_path, compared, all_here):
     """bnn has sign activations of itself: --two-stage needs no more."""
     out, _ = compared(
         *TINY, "--methods", "bnn", "--two-stage", "--seeds", "0", "--lrs", "0.1", "--json", out=tmp_path

@@ -203,6 +203,17 @@ def test_to_where_it_is_already_changes_nothing(layer):
     assert layer._delta.read() is not None
 
 
+def test_joined_delta_is_gone(layer):
+    """Its memory with it; and it comes back with the next backward pass of a new C.grad only."""
+    backward(layer)
+    onebit.add_projection_gradients(layer, eta=0.1)
+    assert layer._delta.leaf.grad is None
+    assert layer._delta.read() is None
+    layer.zero_grad()
+    backward(layer, seed=2)
+    torch.testing.assert_close(layer._delta.read(), delta_of(layer, seed=2), rtol=0, atol=0)
+
+
 # A layer that is moved or cast while C.grad lives: delta goes along, and so does what is known of it.
 
 

@@ -34,6 +34,20 @@ def test_whole_numbers(scale, shift, most):
         assert passes(x, thresholds[0], at_most[0]) == exact, x
 
 
+def test_quotients_that_round_to_a_whole_number():
+    """-shift / scale is just above n, the nearest float64 is n, and scale * n + shift is less than 0."""
+    rng = np.random.default_rng(0)
+    scale, n = rng.uniform(0.1, 10, 4000), rng.integers(1, 50, 4000)
+    shift = -np.nextafter(scale * n, np.inf)
+    assert (-shift / scale == n).sum() > 100
+    thresholds, at_most = thresholds_of(scale, shift, Value("sums", (4000, 1, 1), -60, 60))
+    assert not at_most.any()
+    assert np.array_equal(thresholds, n + 1)
+    below, at_most = thresholds_of(-scale, shift, Value("sums", (4000, 1, 1), -60, 60))
+    assert at_most.all()
+    assert np.array_equal(below, -n - 1)
+
+
 @settings(max_examples=300)
 @given(scales, shifts)
 def test_floats(scale, shift):

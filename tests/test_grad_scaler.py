@@ -75,6 +75,23 @@ def test_an_overflow_skips_the_step(net, batch, fused):
 
 
 @pytest.mark.parametrize("fused", [False, True])
+def test_a_skipped_step_clips_nothing(fused):
+    """A fused optimizer is called even then, and so are hooks behind its step."""
+    layer = onebit.rivals.BinaryConnectConv2d(1, 2, 3)
+    with torch.no_grad():
+        layer.weight.fill_(3.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.0, fused=fused)
+    onebit.discrete_backprop(layer, optimizer, scaler=scaler)
+    for factor, expected in ((math.inf, 3.0), (1.0, 1.0)):
+        (scaler.scale(layer(torch.ones(1, 1, 3, 3)).sum()) * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert layer.weight.unique().tolist() == [expected]
+
+
+@pytest.mark.parametrize("fused", [False, True])
 def test_grad_scaler_not_passed_is_refused(net, batch, fused):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     optimizer = sgd(net, fused=fused)

@@ -374,3 +374,18 @@ def test_repr_shows_what_is_not_default():
     assert repr(layer) == (
         "ProjectionConv2d(4, 8, kernel_size=(3, 3), padding=(1, 1), num_projections=2, levels=3)"
     )
+
+
+@pytest.mark.parametrize("J", [1, 2])
+@pytest.mark.parametrize("scale", ["layer", "kernel"])
+@pytest.mark.parametrize("forward_w", ["elementwise", "mean"])
+def test_what_is_exported_of_a_layer_is_what_it_convolves_with(forward_w, scale, J):
+    """Signs of C, masks and scales make up D, whatever the signs of W."""
+    layer = ProjectionConv2d(3, 4, 3, num_projections=J, forward_w=forward_w, scale=scale, w_init="normal")
+    assert (layer.W < 0).any()
+    (kernels,) = layer.kernels()
+    made = kernels.signs.repeat_interleave(J, dim=0)
+    if kernels.masks is not None:
+        made = made * kernels.masks.repeat(len(kernels.signs), 1, 1).unsqueeze(1)
+    made = made * (kernels.scale if kernels.scale.ndim == 0 else kernels.scale.view(-1, 1, 1, 1))
+    torch.testing.assert_close(made, layer.quantized_weight().detach(), rtol=0, atol=0)

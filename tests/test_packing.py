@@ -14,6 +14,13 @@ def test_the_first_sign_is_in_the_lowest_bit_and_1_means_plus():
     assert pack_signs(np.array([-1] * 9)).tolist() == [0, 0], "what fills the last byte is 0"
 
 
+def test_a_zero_is_no_plus():
+    """Masks and conditions are packed as well: 0 and False are 0."""
+    assert pack_signs(np.array([0, 1, 0, 0, 1], np.int8)).tolist() == [0b10010]
+    assert pack_signs(np.array([False, True])).tolist() == [0b10]
+    assert pack_signs(np.array([], np.int8)).tolist() == []
+
+
 def test_kernels_go_by_kernel_tap_and_plane():
     kernels = -np.ones((2, 3, 1, 2), np.int8)
     kernels[0, 1, 0, 0] = 1  # tap 0, plane 1: bit 1

@@ -187,3 +187,13 @@ def test_bad_input_names_argument_value_and_remedy(call, words):
         call()
     for word in words:
         assert word in str(caught.value)
+
+
+def test_an_overflow_shows_where_it_is_masked_out():
+    """Who looks for overflows in .grad (a GradScaler) must find those at weights that get no gradient."""
+    C, W = torch.tensor([0.5, 3.0]).view(1, 1, 1, 2), torch.ones(1, 1, 2)
+    delta = torch.tensor([1.0, math.inf]).view(1, 1, 1, 1, 2)
+    found = pj.task_gradients(delta, C, W, pj.Projection())
+    assert found.C.flatten()[0] == 1
+    assert found.C.flatten()[1].isnan()
+    assert found.W.flatten()[1].isnan()

@@ -1,6 +1,7 @@
 """`onebit reproduce`: what is planned, what is kept of runs, what is made of it; and the budget of a minute."""
 
 import fcntl
+import io
 import itertools
 import json
 import math
@@ -10,6 +11,7 @@ import shlex
 import shutil
 import signal
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,8 +21,9 @@ import pytest
 import torch
 from PIL import Image
 
-from onebit.commands import make_parser
+from onebit.commands import main, make_parser
 from onebit.commands.train import config_flags
+from onebit.comparison import running
 from onebit.console import counted
 from onebit.errors import UserError
 from onebit.methods import METHODS, authors_of, revision_of
@@ -53,7 +56,7 @@ from onebit.reproduction.tables import remarks, sheet_of
 from onebit.training.config import settled
 from onebit.training.kernels import BINS, REACH
 from onebit.training.recipes import checked, resolve
-from training_runs import call, command, small_config, small_run, start
+from training_runs import call, command, small_config, small_run, start, trained_here
 
 BUDGETS = ("paper", "cpu", "smoke")
 
@@ -620,6 +623,14 @@ def reproduce(capsys, *words, code=0):
     return out, err
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trained_here():
+    """Nothing here but Ctrl-C, which has a process of its own, is about the workers that train."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "_start", trained_here)
+        yield
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Tables and figures in the budget of a minute: the folder, and what was printed. Made once for all workers."""
@@ -630,9 +641,9 @@ def made(tmp_path_factory):
     with (root / "made.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not words.exists():
-            code, printed, err = command("reproduce", *names, "--budget", "smoke", "-o", str(out), timeout=600)
-            assert code == 0, err
-            words.write_text(json.dumps([printed, err]))
+            with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as err:
+                assert main(["reproduce", *names, "--budget", "smoke", "-o", str(out)]) == 0, err.getvalue()
+            words.write_text(json.dumps([printed.getvalue(), err.getvalue()]))
     return out, *json.loads(words.read_text())
 
 

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 from safetensors.torch import load_file
 
 from children import child
 from onebit.commands import main
+from onebit.comparison import running
 from onebit.training.recipes import checked
 from onebit.training.session import train
 
@@ -57,6 +60,14 @@ def call(capsys, *words):
     except SystemExit as stop:  # argparse's way
         code = stop.code
     return (code, *capsys.readouterr())
+
+
+def trained_here(folder, run):
+    """In place of `onebit.comparison.running._start`: the worker's training, done in this process."""
+    words, where = [*running.prepare(folder, run), "--quiet"], folder / run.name
+    with (where / "output.txt").open("w") as output, redirect_stdout(output), redirect_stderr(output):
+        code = main(words)
+    return running.Process(run, SimpleNamespace(poll=lambda: code, returncode=code, stdin=None))
 
 
 def torchrun(processes, *words, max_restarts=0):

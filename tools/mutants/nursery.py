@@ -1,7 +1,7 @@
 """Runs pytest again and again, each time in a fork of a process that has imported what takes long to import.
 
-Reads a line of JSON for each run, [words, file for the output]; answers with the number of the process, and, once it
-has ended, with its exit code. Nothing of the project itself is imported before the fork.
+Reads a line of JSON for each run, [words, file for the output]; answers with the number of the process and, once it
+has ended, its exit code. Nothing of the project itself is imported before the fork.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 
 HEAVY = ("hypothesis", "matplotlib", "numpy", "PIL.Image", "pydantic", "pytest", "rich.console", "torch.export")
@@ -16,6 +17,7 @@ HEAVY = ("hypothesis", "matplotlib", "numpy", "PIL.Image", "pydantic", "pytest",
 
 def main() -> None:
     """Until stdin ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is behind a & without it
     for name in HEAVY:
         importlib.import_module(name)
     for line in sys.stdin:

@@ -18,7 +18,7 @@ from .places import NATIVE, Changed, Tree
 
 SECONDS = 600  # for the tests of one bug; what takes longer counts as seen
 PASSED, INTERRUPTED = 0, 2  # of pytest's exit codes; 2: a test file could not even be imported
-PYTEST = ["-x", "-q", "-p", "no:cacheprovider"]
+PYTEST = ["-q", "-p", "no:cacheprovider"]
 
 
 class Verdict(NamedTuple):
@@ -126,7 +126,7 @@ def _try(copy: Copy, trial: Trial) -> Verdict:
     with copy.changed(trial.change):
         if trial.is_native and (said := copy.build_engine()):
             raise BugError(f"{bug.name}: its new text is no C: {said[-2000:]}")
-        code, said = copy.pytest([*PYTEST, *bug.tests], SECONDS)
+        code, said = copy.pytest([*PYTEST, "-x", *bug.tests], SECONDS)
     seconds = time.monotonic() - begun
     if code is not None and code > INTERRUPTED:
         raise BugError(f"{bug.name}: its tests can't be run:\n{said[-2000:]}")
