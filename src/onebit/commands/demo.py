@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.console import complain, say
     from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
+    from onebit.training.runfolder import check_out
 
     data = arguments.data
     out = user_path(arguments.out or ("runs/demo" if data == "digits" else f"runs/demo-{data}"))
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     shared = {key: value for key, value in shared.items() if value is not None}
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
+    check_out(out)
     check_folder(out, chosen, configs)
     epochs = f"{len(chosen)} nets, {configs[0].epochs} epochs each"
     say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")

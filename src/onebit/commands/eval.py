@@ -175,6 +175,8 @@ def is_packed(path: str) -> bool:
     from onebit.modelfile import KEY
 
     file = model_path(path)
+    if not file.exists():  # before a trained one is asked for, which would need torch
+        raise UserError(f"{path}: no such file or run folder")
     if file.suffix == ".onebit":
         return file.is_file()
     from safetensors import SafetensorError, safe_open
