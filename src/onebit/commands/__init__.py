@@ -39,7 +39,7 @@ COMMANDS = (
     "completion",
 )
 EXAMPLES = """examples:
-  onebit demo                              see it work, in under 2 minutes
+  onebit demo                              see it work: 1 to 3 minutes
   onebit train --recipe digits-pcnn22      train a net, half a minute
   onebit export runs/digits-pcnn22         make a file of bits of it
   onebit doctor                            what is installed, what is missing and how to get it

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "train a 1-bit net and its float twin, run both from files, compare: a table and a page to look at"
 EXAMPLES = """examples:
-  onebit demo                                  on handwritten digits of the package, in under 2 minutes
+  onebit demo                                  on handwritten digits of the package: 1 to 3 minutes
   onebit demo --projections 2                  two projections from each kernel: half as many kernels
   onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, 3 epochs; it is fetched into DATA if it is not there
 """
