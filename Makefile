@@ -1,4 +1,4 @@
-# make demo    train a small 1-bit net and its float twin on real images (1 to 2 minutes)
+# make demo    train a small 1-bit net and its float twin on real images (1 to 3 minutes)
 # make test    all tests but the slow ones
 # make help    the rest
 PYTHON ?= python3
@@ -64,7 +64,7 @@ clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 # torch first, and its CPU build: PyPI's default build for Linux brings gigabytes of CUDA packages along. Looked
 # for where pip is set up to look, then at PyTorch's own index. On macOS the default build is the CPU build.
@@ -73,7 +73,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 $(READY): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "onebit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
-	@echo "making $(VENV) (the first time takes two or three minutes) ..."
+	@echo "making $(VENV) (the first time takes 1 to 5 minutes: packages are fetched, the engine is compiled) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt "$(TORCH)" 2>/dev/null \
 	  || $(PIP) install -c constraints.txt --extra-index-url $(CPU_WHEELS) "$(TORCH)"

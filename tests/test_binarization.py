@@ -259,8 +259,29 @@ def test_a_second_call_with_nothing_left_says_so():
 
 
 def test_a_model_without_convs():
-    with pytest.raises(ValueError, match="no convolution to replace: it holds no nn.Conv2d"):
+    with pytest.raises(ValueError, match="no convolution to replace: it holds no nn.Conv2d$"):
         binarize(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match=r"no nn.Conv2d, only ConvTranspose2d, which has no 1-bit form$"):
+        binarize(nn.ConvTranspose2d(2, 2, 2))
+
+
+def test_convolutions_of_other_kinds_are_named_in_the_report():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.Conv2d(4, 4, 3),
+        nn.ConvTranspose2d(4, 4, 2, stride=2),
+        nn.Flatten(2),
+        nn.Conv1d(4, 4, 3),
+    )
+    report = binarization_report(binarize(model))
+    assert list(report.replaced) == ["1"]
+    assert report.share == 4 / (3 + 4), "of the nn.Conv2d"
+    assert report.skipped == {
+        "0": "first convolution",
+        "2": "ConvTranspose2d: only nn.Conv2d has a 1-bit form",
+        "4": "Conv1d: only nn.Conv2d has a 1-bit form",
+    }
+    assert "  2  skipped: ConvTranspose2d: only nn.Conv2d has a 1-bit form" in str(report).splitlines()
 
 
 def test_the_report_of_two_calls_is_of_both():

@@ -1,6 +1,9 @@
 """A file agrees with the net that it was made of: all models, methods and the nets of others."""
 
 import itertools
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -263,7 +266,21 @@ class Calls(nn.Module):
     ("function", "words"),
     [
         (lambda x: torch.fft.fft2(x).abs(), ["aten.fft_fft2", "test_export.py", "not supported"]),
-        (lambda x: F.interpolate(x, scale_factor=2), ["upsample_nearest2d", "test_export.py"]),
+        (lambda x: F.interpolate(x, scale_factor=2), ["upsample_nearest2d", "test_export.py", "enlarges an image"]),
+        (lambda x: F.conv_transpose2d(x, torch.ones(4, 4, 2, 2)), ["transposed convolutions", "enlarges an image"]),
+        (lambda x: F.pixel_shuffle(x, 2), ["enlarges an image"]),
+        (lambda x: F.conv1d(x.flatten(2), torch.ones(4, 4, 3)), ["only 2-d convolutions", "kernel of (1, k)"]),
+        (lambda x: F.conv3d(x[:, :, None], torch.ones(4, 4, 1, 3, 3))[:, :, 0], ["only 2-d convolutions"]),
+        (lambda x: F.normalize(x), ["linalg_vector_norm", "statistics of the input", "nn.BatchNorm2d"]),
+        (lambda x: F.group_norm(x, 2), ["statistics of the input", "nn.BatchNorm2d"]),
+        (lambda x: F.selu(x), ["use nn.ELU(), nn.LeakyReLU or nn.PReLU"]),
+        (lambda x: F.rrelu(x), ["use nn.ELU(), nn.LeakyReLU or nn.PReLU"]),
+        (lambda x: torch.roll(x, 1, 1), ["1x1 nn.Conv2d with fixed weights"]),
+        (lambda x: torch.maximum(x, -x), ["max(x, y) is x + relu(y - x)"]),
+        (lambda x: torch.einsum("nchw,nkhw->nchk", x, x), ["products of what a net computes"]),
+        (lambda x: F.glu(x, 1), ["a, b = x.chunk(2, 1), then a * torch.sigmoid(b)"]),
+        (lambda x: x.sum((2, 3)), ["use x.mean((2, 3))"]),
+        (lambda x: torch.bernoulli(x), ["it is random"]),
         (lambda x: F.gelu(x), ["aten.gelu", "use nn.SiLU"]),
         (lambda x: x.permute(0, 2, 3, 1), ["aten.permute"]),
         (lambda x: x.reshape(-1, 4), ["images of a batch"]),
@@ -279,7 +296,8 @@ class Calls(nn.Module):
         (lambda x: x[: x.shape[0] // 2], ["size of the batch"]),
         (lambda x: torch.clamp(x, max=x.shape[0]), ["size of the batch"]),
         (lambda x: F.dropout(x, 0.5), ["drops values even in eval mode"]),
-        (lambda x: torch.rand(4, 6, 6) + x, ["aten.rand"]),
+        (lambda x: torch.rand(4, 6, 6) + x, ["aten.rand", "it is random"]),
+        (lambda x: torch.rand(x.shape[0], 4, 6, 6) + x, ["aten.rand", "it is random"]),
         (lambda x: x.mean(), ["height and width"]),
         (lambda x: torch.clamp(x, min=torch.zeros(4, 1, 1)), ["one for all channels"]),
         (lambda x: F.max_pool2d(x.mean((2, 3), keepdim=True), 2, 1, 1, dilation=2), ["no tap within the image"]),
@@ -295,6 +313,69 @@ def test_what_is_not_supported_is_named(function, words, path):
     assert all(word in str(raised.value) for word in words), str(raised.value)
     assert "\n" not in str(raised.value)
     assert not path.exists()
+
+
+def rolled(x):
+    """The channels, each one further, by a convolution."""
+    return F.conv2d(x, torch.eye(4).roll(1, 0)[:, :, None, None])
+
+
+def larger(x):
+    y = x.mean((2, 3))[:, :, None, None]
+    return x + F.relu(y - x)
+
+
+def gated(x):
+    a, b = x.chunk(2, 1)
+    return a * torch.sigmoid(b)
+
+
+@pytest.mark.parametrize(
+    ("refused", "advised"),
+    [
+        (lambda x: torch.roll(x, 1, 1), rolled),
+        (lambda x: F.glu(x, 1), gated),
+        (lambda x: torch.maximum(x, x.mean((2, 3))[:, :, None, None]), larger),
+        (lambda x: x.sum((2, 3)), lambda x: x.mean((2, 3)) * 36),
+        (lambda x: torch.stack([x, -x], 1).flatten(1, 2), lambda x: torch.cat([x, -x], 1)),
+        (lambda x: x.amax((2, 3)), lambda x: F.max_pool2d(x, 6).flatten(1)),
+    ],
+)  # fmt: skip
+def test_what_is_advised_does_the_same(refused, advised, path):
+    x = images(3, size=6)
+    net, other = Calls(refused).eval(), Calls(advised).eval()
+    other.load_state_dict(net.state_dict())
+    with torch.inference_mode():
+        expected = net(x)
+        torch.testing.assert_close(other(x), expected)
+    with pytest.raises(onebit.ExportError, match="it is not supported: "):
+        onebit.export(net, path, x[:1])
+    onebit.export(other, path, x[:1])
+    np.testing.assert_allclose(onebit.load(path)(x.numpy()), expected.numpy(), atol=1e-5)
+
+
+FAILS_IN_ITSELF = """
+import logging, onebit, torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+    def forward(self, x):
+        return self.linear(x.mean((2, 3)))
+try:
+    onebit.export(Net().eval(), "net.onebit", torch.zeros(1, 3, 6, 6))
+except onebit.ExportError as error:
+    print(error)
+logging.getLogger("torch").error("heard again")
+"""
+
+
+def test_a_net_that_fails_in_itself_is_one_line(tmp_path):
+    """Without what torch logs about it; later it may log again."""
+    command = [sys.executable, "-c", FAILS_IN_ITSELF]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"the forward pass of Net can't be followed: .*\d+.*\n", done.stdout)
+    assert re.fullmatch(r".*heard again\n", done.stderr)
 
 
 def test_the_layer_and_the_line_are_named(path):

@@ -223,3 +223,10 @@ def test_as_a_process_into_a_pipe(tmp_path):
     assert "bconv2d(bits, " in out
     assert "projections=2" in out
     assert "kernels: uint8[14], masks: uint8[3])" in out
+
+
+def test_help_says_when_8_bit_layers_are_for_a_net(capsys):
+    code, out, _ = call(capsys, "export", "--help")
+    told = " ".join(out.partition("--int8-layers  ")[2].partition("--calibrate")[0].split())
+    assert code == 0
+    assert all(words in told for words in ("W1A1 net", "many may change", "nearly all answers stay", "onebit eval"))

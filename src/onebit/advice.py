@@ -23,7 +23,6 @@ EXTRAS = {
     "qonnx": "qonnx",
     "openvino": "bench",
 }
-_DISTRIBUTION = {"PIL": "pillow"}  # where the module that is imported has another name
 
 
 def program() -> str:
@@ -51,14 +50,19 @@ def install_extra(extra: str) -> str:
     return install(f"'onebit[{extra}]'")
 
 
+def package_of(module: str) -> str:
+    """What a module is installed as."""
+    return {"PIL": "pillow"}.get(module, module)
+
+
 def is_known(module: str) -> bool:
     """Whether a module that lacks is one of the packages that onebit is installed with."""
-    return _DISTRIBUTION.get(module, module) in {*EXTRAS, "numpy", "safetensors"}
+    return package_of(module) in {*EXTRAS, "numpy", "safetensors"}
 
 
 def install_for(module: str) -> str:
     """The command that installs a package that lacks."""
-    package = _DISTRIBUTION.get(module, module)
+    package = package_of(module)
     return install_extra(EXTRAS[package]) if package in EXTRAS else install(package)
 
 

@@ -172,6 +172,12 @@ def _convs(model: nn.Module) -> Iterable[tuple[str, nn.Conv2d]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d))
 
 
+def _other_convs(model: nn.Module) -> Iterable[tuple[str, str]]:
+    """Names and classes of convolutions that are none of images: transposed ones, those of 1 or 3 dimensions."""
+    kinds = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    return ((name, type(m).__name__) for name, m in model.named_modules() if isinstance(m, kinds))
+
+
 def _skipped(model: nn.Module, skip: SkipRule | Iterable[str] | None) -> dict[str, str]:
     if isinstance(skip, str):
         raise ValueError(f"skip={skip!r}: use a list of names, [{skip!r}]")
@@ -193,7 +199,7 @@ def _skipped(model: nn.Module, skip: SkipRule | Iterable[str] | None) -> dict[st
         reason = reason or _unfit(conv)
         if reason:
             reasons[name] = reason
-    return reasons
+    return reasons | {name: f"{kind}: only nn.Conv2d has a 1-bit form" for name, kind in _other_convs(model)}
 
 
 def _unfit(conv: nn.Conv2d) -> str | None:
@@ -211,8 +217,9 @@ def _why_none(model: nn.Module, skipped: dict[str, str]) -> str:
     done = sum(isinstance(module, QuantizedConv2d) for module in model.modules())
     if done:
         return f"{done} are 1-bit already, the others stay as they are; to choose otherwise take the float model"
-    if not skipped:
-        return "it holds no nn.Conv2d"
+    if not any(True for _ in _convs(model)):
+        others = ", ".join(dict.fromkeys(kind for _, kind in _other_convs(model)))
+        return f"it holds no nn.Conv2d{others and f', only {others}, which has no 1-bit form'}"
     counts = {why: list(skipped.values()).count(why) for why in skipped.values()}
     told = ", ".join(f"{count} x {why}" for why, count in counts.items())
     return f"all {len(skipped)} were skipped ({told}); pass skip=lambda name, conv: ... to choose otherwise"

@@ -46,7 +46,17 @@ def _check_regular(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replace (or make) a file: who reads it meanwhile, or after an interruption, has the old or the new one."""
+    """Replace (or make) a file: who reads it meanwhile, or after an interruption, has the old or the new one.
+
+    Raises OSError, with the name of the file that was asked for.
+    """
+    try:
+        _write(file, content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def _write(file: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
         try:
             part.write(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
+from onebit.paths import write_whole
 from onebit.weights import packed_state_dict
 
 SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
@@ -31,7 +33,9 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
         # A file's text must not choose folders.
         plain = re.sub(r"[^\w.-]", "_", name.removesuffix(".weight")).lstrip(".") or "layer"
         files.append(folder / f"{len(files):02d}-{plain[:100]}.png")
-        Image.fromarray(kernel_grid(weight)).save(files[-1])
+        drawn = io.BytesIO()
+        Image.fromarray(kernel_grid(weight)).save(drawn, "png")
+        write_whole(files[-1], drawn.getvalue())
     return files
 
 

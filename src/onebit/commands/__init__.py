@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from onebit.advice import install_for, is_known, program
+from onebit.advice import install_for, is_known, package_of, program
 from onebit.console import complain, quietly
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.machine import cores
@@ -40,7 +40,7 @@ COMMANDS = (
     "completion",
 )
 EXAMPLES = """examples:
-  onebit demo                              see it work, in under 2 minutes
+  onebit demo                              see it work: 1 to 3 minutes
   onebit train --recipe digits-pcnn22      train a net, half a minute
   onebit export runs/digits-pcnn22         make a file of bits of it
   onebit doctor                            what is installed, what is missing and how to get it
@@ -74,18 +74,23 @@ def _told(words: list[str]) -> int:
     except ModuleNotFoundError as error:
         if not (error.name and is_known(error.name)):
             raise
-        line, code = f"needs {error.name}: {install_for(error.name)}", 2
+        line, code = f"needs {package_of(error.name)}: {install_for(error.name)}", 2
     except (UserError, NotFiniteError) as error:
-        line, code = str(error), 2
+        line, code = str(error), _code_of(error.__cause__)
     except WorkError as error:
         line, code = str(error), 1
     except OSError as error:
-        line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        code = 1 if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO} else 2
+        line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part is not None)
+        code = _code_of(error)
     rank = os.environ.get("RANK", "0")
     who = f"onebit {name}".strip()
     complain(who if rank == "0" else f"{who} (process {rank})", line)
     return code
+
+
+def _code_of(error: BaseException | None) -> int:
+    """1 where a machine could not do its work, 2 for a user's mistake."""
+    return 1 if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO} else 2
 
 
 def entry_point() -> int:

@@ -68,11 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.comparison.running import run_all, summary_of
     from onebit.comparison.table import grid, rows
     from onebit.comparison.watching import Display
+    from onebit.training.runfolder import check_out
     from onebit.training.session import data_of
 
     plan, base, left_out = _stored(arguments) if arguments.resume else _asked(arguments)
     planned = runs(plan, base)
     folder = _folder(arguments, base)
+    check_out(folder)
     jobs = jobs_of(arguments.jobs, base, len(planned))
     if not all(summary_of(folder, run) for run in planned):
         check(planned, data_of(base))  # data that must be fetched is fetched here, once

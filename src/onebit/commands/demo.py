@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "train a 1-bit net and its float twin, run both from files, compare: a table and a page to look at"
 EXAMPLES = """examples:
-  onebit demo                                  on handwritten digits of the package, in under 2 minutes
+  onebit demo                                  on handwritten digits of the package: 1 to 3 minutes
   onebit demo --projections 2                  two projections from each kernel: half as many kernels
   onebit demo --data cifar10 --data-dir DATA   on CIFAR-10, 3 epochs; it is fetched into DATA if it is not there
 """
@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onebit.console import complain, counted, say, tell
     from onebit.demonstration import check_folder, config_of, contestants, measure, train_all, write_samples
     from onebit.training.loop import Interrupted
+    from onebit.training.runfolder import check_out
 
     data = arguments.data
     out = user_path(arguments.out or ("runs/demo" if data == "digits" else f"runs/demo-{data}"))
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     shared = {key: value for key, value in shared.items() if value is not None}
     chosen = contestants(data, arguments.projections)
     configs = [config_of(each, data, shared) for each in chosen]
+    check_out(out)
     check_folder(out, chosen, configs)
     epochs = f"{counted(len(chosen), 'net')}, {counted(configs[0].epochs, 'epoch')} each"
     say(f"training {epochs}, into {out}; Ctrl-C saves, the same command goes on")

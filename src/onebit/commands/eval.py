@@ -176,7 +176,9 @@ def is_packed(path: str) -> bool:
     from onebit.container import KEY
 
     file = model_path(path)
-    if not os.path.isfile(file):  # noqa: PTH113 Path's own raises for a name that is too long
+    if not os.path.exists(file):  # noqa: PTH110 Path's own raises for a name that is too long
+        raise UserError(f"{path}: no such file or run folder")  # before a trained one is read, which needs torch
+    if not os.path.isfile(file):  # noqa: PTH113
         return False
     if file.suffix == ".onebit":
         return True

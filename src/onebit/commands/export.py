@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   onebit export RUN                            the last checkpoint of a run, as RUN/net.onebit
   onebit export RUN --out small.onebit --float-bits 8   what is not 1-bit (stem, classifier) in 8 bits
   onebit export RUN --activation-bits 8        W1A8: inputs of 1-bit layers in 8 bits, scaled by training images
-  onebit export RUN --int8-layers              stem, 1x1 convolutions and classifier in 8 bits, weights and inputs
+  onebit export RUN --int8-layers              other layers in 8 bits, too: W1A1 nets may answer otherwise
   onebit inspect RUN/net.onebit                what is in it
 
   onebit export RUN --to onnx                  for ONNX Runtime, viewers, ...: as large as float, see the next
@@ -59,13 +59,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--float-bits", type=int, choices=(32, 16, 8), help="of weights that are not 1-bit (default: 32)"
     )
     parser.add_argument(
-        "--activation-bits", type=int, choices=(8,), help="8: float inputs of 1-bit layers in 8 bits"
+        "--activation-bits",
+        type=int,
+        choices=(8,),
+        help="8: float inputs of 1-bit layers in 8 bits (W1A8), so that they run fast; no training is needed",
     )
     parser.add_argument(
         "--int8-layers",
         action="store_true",
         default=None,
-        help="layers that are not 1-bit in 8 bits, weights and inputs",
+        help="layers that are not 1-bit (stem, 1x1 convolutions, classifier) in 8 bits, weights and inputs: a "
+        "smaller file, and faster by what these layers take. In W1A32 and W1A8 nets nearly all answers stay; in a "
+        "W1A1 net a rounded stem turns signs behind it, and many may change: compare `onebit eval` of both files",
     )
     parser.add_argument(
         "--calibrate",

@@ -49,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         out = user_path(arguments.runs[0]) / "report.html" if len(arguments.runs) == 1 else Path("report.html")
     if out.is_dir():
         raise UserError(f"--out {out}: a folder; name a file in it")
+    if not out.parent.is_dir():  # said before the work
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
     runs = [gather(folder, data_dir=arguments.data_dir, most_images=arguments.images) for folder in folders]
     size = write_report(out, runs)
     for each in runs:

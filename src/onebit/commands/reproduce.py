@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train what is missing, write the tables and figures."""
     from onebit.reproduction.making import PLANNERS, TITLES, keep_records
-    from onebit.reproduction.sheets import check_folder
     from onebit.training.recipes import nearest
+    from onebit.training.runfolder import check_out
 
     if arguments.list:
         for name, title in TITLES.items():
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         if name not in TITLES:
             raise UserError(f"{name}: there is no such table or figure{nearest(name, TITLES)}")
     setting = _setting(arguments)
-    check_folder(setting.out)
+    check_out(setting.out)
     targets = [PLANNERS[name](setting) for name in dict.fromkeys(arguments.names) if name in PLANNERS]
     missing = _missing(setting, targets, arguments)
     if arguments.plan:

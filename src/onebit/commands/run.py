@@ -65,8 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = net.model.values[net.model.graph.nodes[-1].name].channels
     classes = net.model.classes or tuple(map(str, range(outputs)))
     head, line_of = ("", as_json) if arguments.json else in_columns(images, classes, min(arguments.top, outputs))
-    if head:
-        tell(head)
     bad = 0
     with Progress("images", len(images)) as progress:
         for outcome in classify(net, images, arguments.top):
@@ -74,9 +72,12 @@ def run(arguments: argparse.Namespace) -> int:
                 bad += 1
                 complain("onebit run", f"{outcome.name}: {outcome.problem}")
             if arguments.json or not outcome.problem:
+                if head:
+                    tell(head)
+                    head = ""
                 tell(line_of(outcome), flush=sys.stdout.isatty())
             progress.advance()
-    if bad:
+    if bad and len(images) > 1:
         complain("onebit run", f"{bad} of {len(images)} images could not be read")
     return int(bool(bad))
 

@@ -96,9 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("say what to train: --recipe NAME (see --list-recipes), flags, or --resume RUN; see --help")
 
     from onebit.training.loop import Interrupted
+    from onebit.training.runfolder import check_out
     from onebit.training.session import train
 
     config, out, resume = _what(arguments, flags)
+    check_out(out)
     try:
         summary = train(config, out, resume=resume, quiet=arguments.quiet)
     except Interrupted as stop:

@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 from onebit.errors import ExportError
 from onebit.exporting.building import Builder, Wide
+from onebit.exporting.refusals import refusal
 from onebit.exporting.tracing import Traced
 from onebit.graph import Array, GraphError, Value
 
@@ -190,7 +191,7 @@ class Lowering:
         try:
             if all(isinstance(each, Tensor) for each in inputs) and not _is_random(node):
                 return self._computed(node)
-            of_batch = BATCH in _flat(call.arguments.values()) and name not in RESHAPES
+            of_batch = BATCH in _flat(call.arguments.values()) and name not in RESHAPES and not _is_random(node)
             return (_refuse_batch if of_batch else self.rules.get(name, _refuse))(call)
         except (CannotExportError, GraphError) as error:
             raise ExportError(f"{place(call)}: {error}. {_ADVICE}") from None
@@ -236,23 +237,10 @@ def _refuse_batch(call: Call) -> Operand:  # noqa: ARG001
 
 
 def _refuse(call: Call) -> Operand:
-    name = operation_name(call.node.target)
-    instead = next((f": {advice}" for part, advice in INSTEAD.items() if part in name), "")
-    raise CannotExportError(f"{name} is not supported{instead}")
+    raise CannotExportError(refusal(operation_name(call.node.target), is_random=_is_random(call.node)))
 
 
 _ADVICE = "docs/export.md lists what is supported; write it otherwise, or leave it to the code around the net"
-INSTEAD = {
-    "gelu": "use nn.SiLU or nn.Hardswish",
-    "mish": "use nn.SiLU or nn.Hardswish",
-    "_norm": "use nn.BatchNorm2d, which folds into its neighbours",
-    "log_softmax": "leave it out, the largest output stays the largest; or use nn.Softmax(dim=1)",
-    "adaptive_max_pool": "use nn.MaxPool2d with the size of the image, or nn.AdaptiveAvgPool2d",
-    "upsample": "the file has no operation that enlarges an image",
-    "transpose": "nets of the file keep (N, channels, height, width)",
-    "permute": "nets of the file keep (N, channels, height, width)",
-    "amax": "use nn.MaxPool2d with the size of the image",
-}
 
 
 def operation_name(target: Any) -> str:

@@ -65,20 +65,14 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without torch's warnings about its insides, its log and the graphs that it prints before it raises."""
-    handlers = logging.getLogger("torch").handlers
-    for handler in handlers:
-        handler.addFilter(_refuse)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch has handlers at many of its loggers, and makes more of them meanwhile
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for handler in handlers:
-            handler.removeFilter(_refuse)
-
-
-def _refuse(record: logging.LogRecord) -> bool:  # noqa: ARG001
-    return False
+        logging.disable(before)
 
 
 def _works_in_place(node: fx.Node) -> bool:

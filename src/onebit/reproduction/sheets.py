@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onebit.errors import UserError
 from onebit.paths import write_whole
 
 
@@ -62,15 +60,6 @@ def as_table(sheet: Sheet) -> list[str]:
     figures = len(sheet.heads) - sheet.words
     lines = [f"| {' | '.join(sheet.heads)} |", f"|{'---|' * sheet.words}{'---:|' * figures}"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in sheet.rows)]
-
-
-def check_folder(folder: Path) -> None:
-    """Before hours of work: whether results can be written there."""
-    at = next(place for place in (folder, *folder.parents) if place.exists())
-    if not at.is_dir():
-        raise UserError(f"--out {folder}: {at} is a file; name a folder")
-    if not os.access(at, os.W_OK):
-        raise UserError(f"--out {folder}: {at} can't be written to; name another folder")
 
 
 def write(folder: Path, made: Made) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from onebit.advice import program
 from onebit.console import is_unicode, printable
 from onebit.errors import UserError
 from onebit.training.config import Config, describe, flag, is_switch
@@ -41,7 +42,7 @@ def read_recipe(name: str) -> dict[str, Any]:
             raise UserError(f"recipe {name}: not UTF-8 text") from None
     else:
         if name not in recipe_names():
-            raise UserError(f"--recipe {name}: no such recipe{nearest(name, recipe_names())}")
+            raise UserError(f"--recipe {name}: {_no_recipe(name)}")
         text = resources.files("onebit.training").joinpath("recipes", f"{name}.toml").read_text()
     try:
         keys = tomllib.loads(text)
@@ -155,6 +156,14 @@ def without_places(config: Config) -> Config:
                 f"runs/{path.parent.name}/{path.name}" if path.suffix == ".safetensors" else f"runs/{path.name}"
             )
     return config.model_copy(update=named)
+
+
+def _no_recipe(name: str) -> str:
+    if Path(name).is_file():
+        return "a recipe of your own is a file that ends in .toml"
+    near = get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
+    listed = f"{program()} train --list-recipes names them"
+    return f"no such recipe; {f'did you mean {near[0]}? ' if near else ''}{listed}"
 
 
 def nearest(name: str, names: Any) -> str:

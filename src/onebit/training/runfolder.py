@@ -48,6 +48,15 @@ NUMBERS = {
 WITHOUT_HELD_OUT = {"held_out_top1", "best_held_out_top1", "best_epoch"}  # null where no images are held out
 
 
+def check_out(folder: Path) -> None:
+    """Before hours of work: whether what comes of it can be written there. The folder need not be there yet."""
+    at = next(place for place in (folder, *folder.parents) if place.exists())
+    if not at.is_dir():
+        raise UserError(f"--out {folder}: {at} is a file; name a folder")
+    if not os.access(at, os.W_OK):
+        raise UserError(f"--out {folder}: {at} can't be written to; name another folder")
+
+
 class RunFolder:
     """Only the writing process uses what writes."""
 
