@@ -44,10 +44,19 @@ using Workspace = std::unique_ptr<void, Free>;
 class Look {
 public:
     void now_and_then() {
-        if (since() < BETWEEN_LOOKS) return;
+        if (is_interrupted()) throw_error();
+    }
+    // Whether a handler has raised an error, which waits to be thrown.
+    bool is_interrupted() noexcept {
+        if (since() < BETWEEN_LOOKS) return false;
         const nb::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals()) throw nb::python_error();
+        const bool found = PyErr_CheckSignals() != 0;
         last_ = Clock::now();
+        return found;
+    }
+    [[noreturn]] static void throw_error() {
+        const nb::gil_scoped_acquire acquire;
+        throw nb::python_error();
     }
     // Whether another piece of work twice as long as the last `seconds` would still end in time.
     bool has_time_for_twice(std::chrono::duration<double> last) const { return 2 * last < BETWEEN_LOOKS; }
@@ -253,11 +262,12 @@ public:
     }
     void reshape(int32_t input, int32_t output) { check(onebit_add_reshape(net_.get(), input, output)); }
 
-    void finish(int32_t output, int32_t threads) {
+    void finish(int32_t output, int32_t threads, bool is_long) {
         if (threads < 1 || threads > MAX_THREADS) throw std::invalid_argument("a net has 1 to 1024 threads");
         check(onebit_net_finish(net_.get(), output));
         output_ = static_cast<size_t>(output);
         threads_ = threads;
+        is_long_ = is_long;
         is_finished_ = true;
         free_.push_back(new_workspace(threads));  // so that a first run allocates nothing
     }
@@ -277,17 +287,21 @@ public:
         const Teams::Borrowed team(threads_);
         const size_t members = team.get() ? static_cast<size_t>(threads_) : 1;
         // A batch goes side by side, as far as every thread gets as many images; times of steps are of one after another.
-        const size_t apart = members > 1 && !seconds.data() ? batch / members * members : 0;
+        // Of a net that takes long they go one after another, so that signals are seen within them.
+        const size_t apart = members > 1 && !seconds.data() && !is_long_ ? batch / members * members : 0;
         if (apart) run_apart(team.get(), members, image, apart, layout, output);
         image += apart * sizes_[0];
         output += apart * sizes_[output_];
         if (apart == batch) return;
         const Borrowed workspace(*this, threads_);
         Look look;
+        const onebit_stop stop = {
+            [](void *given) { return static_cast<int>(static_cast<Look *>(given)->is_interrupted()); }, &look};
         for (size_t i = apart; i < batch; i++, image += sizes_[0], output += sizes_[output_]) {
-            if (onebit_run(net_.get(), team.get(), workspace.get(), image, 1, layout, output,
-                           static_cast<double *>(seconds.data())))
-                throw std::runtime_error("the net could not be run");
+            const onebit_status status = onebit_run(net_.get(), team.get(), workspace.get(), image, 1, layout, output,
+                                                    static_cast<double *>(seconds.data()), is_long_ ? &stop : nullptr);
+            if (status == ONEBIT_STOPPED) Look::throw_error();
+            if (status) throw std::runtime_error("the net could not be run");
             if (i + 1 < batch) look.now_and_then();
         }
     }
@@ -366,7 +380,7 @@ private:
     std::vector<size_t> sizes_;
     size_t output_ = 0;
     int32_t threads_ = 1;
-    bool is_finished_ = false;
+    bool is_long_ = false, is_finished_ = false;
     std::mutex mutex_;
     std::vector<Workspace> free_,
         free_of_one_;  // for all threads of the net; for one, as images side by side have them
@@ -404,7 +418,7 @@ NB_MODULE(_native, m) {
         .def("copy", &Net::copy, "input"_a, "from_"_a, "output"_a, "to"_a, "channels"_a)
         .def("pad", &Net::pad, "input"_a, "output"_a, "padding"_a, "mode"_a)
         .def("reshape", &Net::reshape, "input"_a, "output"_a)
-        .def("finish", &Net::finish, "output"_a, "threads"_a = 1)
+        .def("finish", &Net::finish, "output"_a, "threads"_a = 1, "is_long"_a = false)
         .def("run", &Net::run, "images"_a, "is_nhwc"_a, "outputs"_a, "step_seconds"_a.none())
         .def_prop_ro("steps", &Net::steps)
         .def("step_kernel", &Net::step_kernel, "step"_a)

@@ -420,6 +420,11 @@ def test_the_net_itself_is_not_written_over(tmp_path):
     before = net.read_bytes()
     with pytest.raises(ExportError, match="is the net that is to be written; name another file"):
         onebit.convert(net, net, to="npz")
+    (tmp_path / "link.npz").symlink_to(net)
+    (tmp_path / "other name.npz").hardlink_to(net)
+    for path in (tmp_path / "link.npz", tmp_path / "other name.npz", tmp_path / "." / "odd.name"):
+        with pytest.raises(ExportError, match="is the net that is to be written; name another file"):
+            onebit.convert(str(net), path, to="npz")
     assert net.read_bytes() == before
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ExportError, match="is no ordinary file"):

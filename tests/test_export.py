@@ -470,3 +470,17 @@ def test_a_path_that_cannot_be_written(tmp_path):
     onebit.export(net, target, torch.zeros(1, 3, 4, 4))
     assert read_model(target).graph.nodes[0].op == "conv2d"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("kernel", [(2, 4), (4, 3), (1, 2), (3, 6)])
+@pytest.mark.parametrize("dilation", [1, 2, (3, 1)])
+def test_same_padding_of_even_kernels(kernel, dilation, tmp_path):
+    """The odd row or column of zeros is behind the image: the other way round the outputs would be shifted."""
+    net = nn.Sequential(nn.Conv2d(3, 4, kernel, padding="same", dilation=dilation)).eval()
+    x = torch.randn(2, 3, 11, 12)
+    onebit.export(net, tmp_path / "a.onebit", x[:1])
+    with torch.no_grad():
+        expected = net(x).numpy()
+    for engine in ("reference", "native"):
+        found = onebit.load(tmp_path / "a.onebit", engine=engine)(x.numpy())
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

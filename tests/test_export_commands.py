@@ -1,6 +1,7 @@
 """`onebit export` and `onebit inspect`, from a run to a file to what is in it."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import onebit
 from onebit.data.catalog import load_data
 from onebit.modelfile import read_model, write_model
 from onebit.training.evaluation import Feed
-from onebit.training.exports import crop_of
+from onebit.training.exports import calibration_images, crop_of
 from onebit.training.nets import build_trained, read_weights
 from packed_nets import small_model
 from training_runs import call, command, small_run
@@ -230,3 +231,26 @@ def test_help_says_when_8_bit_layers_are_for_a_net(capsys):
     told = " ".join(out.partition("--int8-layers  ")[2].partition("--calibrate")[0].split())
     assert code == 0
     assert all(words in told for words in ("W1A1 net", "many may change", "nearly all answers stay", "onebit eval"))
+
+
+def test_calibration_takes_images_that_the_net_was_trained_on():
+    """And never one that it is measured on; the same ones each time, from all over."""
+    data = load_data("digits")
+    spec = SimpleNamespace(mean=data.mean, deviation=data.deviation)
+    feed = Feed(data.mean, data.deviation, torch.device("cpu"))
+
+    def seen(split):
+        (batch,) = split.batches([np.arange(len(split.labels))])
+        return {image.numpy().tobytes(): row for row, image in enumerate(feed(batch)[0])}
+
+    trained, measured = seen(data.train), seen(data.test)
+    found = torch.cat(calibration_images(spec, data, 200))
+    images = [image.numpy().tobytes() for image in found]
+    assert len(images) == 200
+    assert set(images) <= set(trained)
+    assert not set(images) & (set(measured) - set(trained))
+    rows = [trained[image] for image in images]
+    assert min(rows) < len(trained) / 4 < len(trained) * 3 / 4 < max(rows)
+    assert torch.equal(torch.cat(calibration_images(spec, data, 200)), found)
+    everything = torch.cat(calibration_images(spec, data, 10**6))
+    assert len(everything) == len(data.train.labels)

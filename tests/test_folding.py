@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import onebit
-from onebit.exporting.folding import thresholds_of
-from onebit.graph import Value
-from onebit.modelfile import read_model
+from onebit.exporting.building import Builder
+from onebit.exporting.folding import fold, thresholds_of
+from onebit.exporting.lowering import Lowered
+from onebit.graph import Graph, Node, Value
+from onebit.modelfile import Model, read_model
+from onebit.reference import Reference
 
 # Numbers with exact products and many ties, beside any numbers.
 scales = st.one_of(st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -3.0]), st.floats(-100, 100, width=32))
@@ -128,3 +131,22 @@ def test_what_is_folded_and_what_is_not(tmp_path):
     pool = nn.MaxPool2d(2)
     assert folded_ops(one_bit, pool, norm, one_bit)[2:4] == ["max_pool2d", "threshold"]
     assert folded_ops(negative, pool, norm, one_bit)[2:6] == ["affine", "max_pool2d", "threshold", "bconv2d"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "goes"),
+    [(-1.0, 1.0, True), (-1.0, 0.0, True), (-1.0, None, True), (None, 0.0, True), (None, 2.0, True),
+     (0.0, 1.0, False), (0.0, None, False), (0.5, 1.0, False), (-1.0, -0.5, False), (None, -0.5, False)],
+)  # fmt: skip
+def test_a_clamp_before_a_sign_goes_only_if_it_keeps_every_sign(low, high, goes):
+    """clamp(0, ...) makes 0 of what is negative, and the sign of that is +1."""
+    lowered = Lowered(Builder((1, 1, 3)), "bits")
+    lowered.builder.add("clamp", "clamped", "input", low=low, high=high)
+    lowered.builder.add("sign", "bits", "clamped")
+    graph = fold(lowered)
+    assert [node.op for node in graph.nodes] == (["sign"] if goes else ["clamp", "sign"])
+    floats = Node("floats", "affine", ("bits",), {}, {"scale": np.ones(1, np.float32)})
+    net = Model(Graph(graph.input_shape, [*graph.nodes, floats]))
+    x = np.float32([-3, -0.25, 0]).reshape(1, 1, 1, 3)
+    expected = np.where(np.clip(x, low, high) >= 0, 1, -1)
+    np.testing.assert_array_equal(Reference(net)(x), expected)

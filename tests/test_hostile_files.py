@@ -127,3 +127,33 @@ def test_the_largest_pair_of_many_values_that_live_long():
         net.add("relu", name, ["input"])
     net.add("concatenate", "all", names).add("slice", start=0, stop=1)
     assert largest_pair(net.model()) == (300 + 1) * 16 * 4
+
+
+def test_the_padded_image_of_a_layer_is_bounded_too():
+    """What it makes may be small: a stride skips most of it."""
+    net = Chain(1, 16_380, 16_380)
+    net.add("conv2d", tensors={"weight": np.ones((1, 1, 1, 1), np.float32)}, stride=[64, 64])
+    assert net.model().values["conv2d0"].shape == (1, 256, 256)
+    wide = net.nodes[0].attributes | {"padding": [8, 0, 0, 8]}
+    net.nodes[0].attributes.update(padding=[4, 0, 0, 4])
+    net.model()  # 16,384 x 16,384 are as many as there may be
+    net.nodes[0].attributes.update(wide)
+    with pytest.raises(
+        ValueError, match="a value of 268566544 numbers, and at most 268435456 are allowed"
+    ) as raised:
+        net.model()
+    assert "'conv2d0' (conv2d)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_right"),
+    [(0, 255, True), (-128, 127, True), (-1, 254, True), (-1, 255, False), (-128, 128, False), (-128, 255, False)],
+)
+def test_levels_fit_a_byte(low, high, is_right):
+    net = Chain(1, 1, 1).add("quantize", per_unit=1.0, low=low, high=high).bconv(1, 1, taps=(1, 1))
+    net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    if is_right:
+        assert net.model().values["quantize0"][2:] == (low, high)
+    else:
+        with pytest.raises(ValueError, match="high at most 255 more than low"):
+            net.model()

@@ -251,3 +251,34 @@ def test_changed_descriptions(isa):
             Engine(model, isa)(np.ones((1, *model.graph.input_shape), np.float32))
             ran += 1
     assert ran > 20
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("key", ["kernel", "stride", "dilation", "padding"])
+def test_windows_have_bounds_of_their_own(key, axis):
+    """1,024: checked again in C, whatever Python has checked; of pools, too."""
+
+    def net_of(count, step):
+        net = native().Net("scalar")
+        sides = [1, 1]
+        window = {"kernel": [1, 1], "stride": [1, 1], "dilation": [1, 1], "padding": [0] * 4}
+        window[key][2 * axis if key == "padding" else axis] = count
+        sides[axis] = 2048
+        made = [1, 1]
+        places = {"kernel": 2049 - count, "stride": 2047 // count + 1, "dilation": 2048, "padding": 2048 + count}
+        made[axis] = places[key]
+        net.value(FLOAT, 1, *sides, 0)
+        net.value(FLOAT, 1, *made, 1 << 20)
+        given = {name: tuple(numbers) for name, numbers in window.items()}
+        output = an_output(1, numbers_to=1)
+        if step == "pool":
+            net.pool(0, *given.values(), 0, tuple(made), output)
+        else:
+            weight = floats(1, 1, *window["kernel"])
+            net.conv2d(0, **given, groups=1, outputs=1, weight=weight, keeps_zeros=False, output=output)
+
+    for step in ("pool", "conv2d"):
+        if not (step == "pool" and key == "padding"):  # a window of one tap has no padding there
+            net_of(1024, step)
+        with pytest.raises(ValueError, match="a window is out of bounds"):
+            net_of(1025, step)

@@ -15,17 +15,19 @@ import torch
 from PIL import Image
 
 import onebit
-from onebit.classifying import classify, find_images
+from onebit.classifying import classify, find_images, guesses
 from onebit.data.catalog import load_data
 from onebit.data.decoding import RESIZE, decode
 from onebit.data.digits import load_digit_pixels
 from onebit.engine import Engine
 from onebit.imagefiles import BadImageError, read_pixels, standardised
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
+from onebit.reference import Reference
 from onebit.training.evaluation import Feed
 from packed_nets import small_model
 from terminals import ONEBIT, Terminal
 from training_runs import call, command, small_run, start
+from wire_models import Chain
 
 KINDS = ("png", "webp", "jpg")
 
@@ -439,3 +441,15 @@ def test_a_palette_with_transparency_warns_of_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_pixels(tmp_path / "p.png", (3, 4, 4)).shape == (3, 4, 4)
+
+
+def test_of_classes_that_are_equal_the_first_is_named():
+    """Also among many, where a sort that is not stable takes any of them."""
+    net = Reference(Chain(40, 1, 1).add("reshape", shape=[40]).model())
+    outputs = np.zeros((3, 40), np.float32)
+    outputs[1, [7, 30, 12]] = 2
+    outputs[2, 39] = 1
+    found = guesses(net, outputs.reshape(3, 40, 1, 1), 5)
+    assert [[guess.number for guess in each] for each in found] == [
+        [0, 1, 2, 3, 4], [7, 12, 30, 0, 1], [39, 0, 1, 2, 3],
+    ]  # fmt: skip

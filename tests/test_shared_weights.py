@@ -247,3 +247,22 @@ def test_no_memory_for_weights_is_said(monkeypatch):
     monkeypatch.setattr(compiling, "native", lambda: Module)
     with pytest.raises(UserError, match="memory for the weights of 'layer [ab]', or they are beyond the 4 GiB"):
         compiling.compile_net(doubled("floats", shares=True), "scalar")
+
+
+@pytest.mark.parametrize("classes", [31, 32, 33, 49])
+@each_isa
+def test_projections_of_many_classes_of_taps(isa, classes):
+    """7 x 7 taps and J = 8: up to 32 classes share their work, more do not; the numbers are the same."""
+    J, taps = 8, 49
+    rng = np.random.default_rng(classes)
+    patterns = rng.permutation(1 << (J - 1))[:classes]  # which of the 7 others differ from the first projection
+    of_tap = np.concatenate([patterns, rng.choice(patterns, taps - classes)])
+    first = rng.choice([-1, 1], taps)
+    masks = np.stack([first, *(first * np.where(of_tap >> j & 1, -1, 1) for j in range(J - 1))])
+    assert len({tuple(column * column[0]) for column in masks.T}) == classes
+    net = Chain(32, 9, 8).add("sign")
+    tensors = {"kernels": pack_kernels(floats(16, 32, 7, 7)), "masks": pack_signs(masks)}
+    net.add("bconv2d", tensors=tensors, out_channels=128, kernel_size=[7, 7], projections=J, padding=[3] * 4)
+    net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    x = floats(2, 32, 9, 8)
+    np.testing.assert_array_equal(Engine(net.model(), isa)(x), Reference(net.model())(x))

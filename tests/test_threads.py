@@ -20,6 +20,7 @@ from PIL import Image
 
 import onebit
 from engines import HERE, each_isa
+from onebit import compiling
 from onebit.engine import Engine
 from onebit.errors import UserError
 from onebit.modelfile import write_model
@@ -249,6 +250,45 @@ def test_a_large_batch_can_be_interrupted():
     assert np.isfinite(outputs[0]).all()
     assert np.isnan(outputs[-1]).all()
     np.testing.assert_array_equal(net(images[:1]), outputs[:1])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_image_that_takes_long_can_be_interrupted(threads, monkeypatch):
+    """Within a step, and the net runs again; a stop that nobody wants changes no bit."""
+
+    class Interrupted(Exception):  # noqa: N818
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    layer = Chain(64, 160, 160).add("sign").bconv(64, 64, taps=(7, 7), padding=[3, 3, 3, 3])
+    model = sums_of(layer).model()
+    net, images = Engine(model, "scalar", threads), np.ones((1, 64, 160, 160), np.float32)
+    outputs = np.full(images.shape, np.nan, np.float32)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupted):
+            net._net.run(images, False, outputs, None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert np.isnan(outputs).any(), "the image was finished first"
+    whole = net(images)
+    monkeypatch.setattr(compiling, "LONG", 1 << 60)
+    np.testing.assert_array_equal(Engine(model, "scalar", threads)(images), whole)
+
+
+def test_nets_in_pieces_make_the_same(monkeypatch):
+    """Every kind of step, a unit at a time first."""
+    for model in wire_models():
+        x = np.random.default_rng(0).normal(size=(3, *model.graph.input_shape)).astype(np.float32)
+        monkeypatch.setattr(compiling, "LONG", 1 << 60)
+        whole = Engine(model)(x)
+        monkeypatch.setattr(compiling, "LONG", 0)
+        for threads in (1, 2):
+            np.testing.assert_array_equal(Engine(model, threads=threads)(x), whole)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks beside threads are no good on other systems")

@@ -19,7 +19,7 @@ extern "C" {
 
 typedef struct onebit_net onebit_net;
 
-typedef enum { ONEBIT_OK = 0, ONEBIT_INVALID = 1, ONEBIT_NO_MEMORY = 2 } onebit_status;
+typedef enum { ONEBIT_OK = 0, ONEBIT_INVALID = 1, ONEBIT_NO_MEMORY = 2, ONEBIT_STOPPED = 3 } onebit_status;
 
 /* Levels are whole numbers of a range of 256; sums are 32-bit whole numbers. */
 typedef enum { ONEBIT_FLOAT = 0, ONEBIT_BITS = 1, ONEBIT_LEVELS = 2, ONEBIT_SUMS = 3 } onebit_kind;
@@ -147,13 +147,19 @@ void onebit_team_free(onebit_team *team);
 size_t onebit_workspace_bytes(const onebit_net *net, int32_t threads);
 size_t onebit_weight_bytes(const onebit_net *net);
 
+/* Asked by the caller's thread between units of work, about every few milliseconds: whether the run is to end. */
+typedef struct {
+    int (*is_wanted)(void *context);
+    void *context;
+} onebit_stop;
+
 typedef enum { ONEBIT_NCHW = 0, ONEBIT_NHWC = 1 } onebit_layout;
 /* Images one after another, each shared by a team's threads (null: the caller's alone). Images and outputs are of one layout.
    Several threads may run one net at a time, each with a workspace (and a team) of its own. Allocates nothing, and makes
    the same bits with any number of threads. step_seconds: the time that each step took, in order, is added to it; may
-   be null. */
+   be null. stop: null, but for nets that take long; a run that was stopped is ONEBIT_STOPPED, and its outputs are anything. */
 onebit_status onebit_run(const onebit_net *net, onebit_team *team, void *workspace, const float *images, size_t batch,
-                         onebit_layout layout, float *outputs, double *step_seconds);
+                         onebit_layout layout, float *outputs, double *step_seconds, const onebit_stop *stop);
 /* Images side by side: each of the team's threads takes whole ones, in a workspace of its own: workspaces[thread], of one
    thread each. For batches of at least as many images as there are threads this is faster. */
 onebit_status onebit_run_apart(const onebit_net *net, onebit_team *team, void *const *workspaces, const float *images,

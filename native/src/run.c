@@ -1,4 +1,5 @@
 /* Images through the net: one after another, each shared by the threads of a team; or side by side. */
+#include <stdatomic.h>
 #include <time.h>
 
 #include "kernels.h"
@@ -41,6 +42,8 @@ typedef struct {
     float *outputs;
     bool in_place, out_place; /* they lie as the net has them */
     double *step_seconds;
+    const onebit_stop *stop;
+    atomic_bool *is_stopped; /* if there is a stop */
 } Passage;
 
 static Passage passage_of(const onebit_net *net, onebit_team *team, onebit_layout layout) {
@@ -71,10 +74,29 @@ typedef struct {
     const Phase *phase;
 } Shared;
 
+static bool is_stopped(const Passage *passage) { return passage->stop && atomic_load(passage->is_stopped); }
+
+/* One unit, then two, then four, while they are quick: what units that follow each other have in common is done for each
+   piece. Between pieces the caller's thread asks whether to go on. */
+static void run_in_pieces(const Shared *it, const Run *run, size_t member, size_t first, size_t end) {
+    static const double QUICK = 0.005;
+    const Passage *passage = it->passage;
+    for (size_t piece = 1, next; first < end && !is_stopped(passage); first = next) {
+        next = end - first < piece ? end : first + piece;
+        const double start = seconds();
+        it->phase->run(it->step, run, first, next);
+        if (seconds() - start < QUICK) piece *= 2;
+        if (!member && passage->stop->is_wanted(passage->stop->context)) atomic_store(passage->is_stopped, true);
+    }
+}
+
 static void run_some(void *given, size_t member, size_t first, size_t end) {
     const Shared *it = given;
     const Run run = run_of(it->passage, member);
-    it->phase->run(it->step, &run, first, end);
+    if (it->passage->stop)
+        run_in_pieces(it, &run, member, first, end);
+    else
+        it->phase->run(it->step, &run, first, end);
 }
 
 /* The first and the last thing that is done to an image may be a transposition. */
@@ -104,6 +126,7 @@ static void pass(const Passage *passage) {
         for (size_t p = 0; p < MAX_PHASES; p++) {
             Shared it = {passage, net->steps[s], &net->steps[s]->phases[p]};
             team_share(passage->team, run_some, &it, it.phase->units);
+            if (is_stopped(passage)) return;
         }
         if (!passage->step_seconds) continue;
         const double after = seconds();
@@ -117,14 +140,18 @@ static void pass(const Passage *passage) {
 }
 
 onebit_status onebit_run(const onebit_net *net, onebit_team *team, void *workspace, const float *images, size_t batch,
-                         onebit_layout layout, float *outputs, double *step_seconds) {
+                         onebit_layout layout, float *outputs, double *step_seconds, const onebit_stop *stop) {
     if (!net->is_finished) return ONEBIT_INVALID;
     Passage passage = passage_of(net, team_members(team) > 1 ? team : NULL, layout);
     passage.workspace = workspace;
     passage.step_seconds = step_seconds;
+    atomic_bool stopped = false;
+    passage.stop = stop;
+    passage.is_stopped = &stopped;
     for (size_t i = 0; i < batch; i++) {
         aim_at(&passage, images, outputs, i);
         pass(&passage);
+        if (is_stopped(&passage)) return ONEBIT_STOPPED;
     }
     return ONEBIT_OK;
 }

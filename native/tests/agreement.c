@@ -68,7 +68,7 @@ static size_t n_outputs(const Plan *plan) { return BATCH * count_of(plan->values
 static float *run(const Plan *plan, const float *images) {
     void *workspace = new_workspace(plan, 1);
     float *outputs = checked(malloc(n_outputs(plan) * sizeof *outputs));
-    if (onebit_run(plan->net, NULL, workspace, images, BATCH, ONEBIT_NHWC, outputs, NULL)) exit(2);
+    if (onebit_run(plan->net, NULL, workspace, images, BATCH, ONEBIT_NHWC, outputs, NULL, NULL)) exit(2);
     free(workspace);
     return outputs;
 }
@@ -84,7 +84,7 @@ static bool is_same_with_threads(const Plan *plan, const float *images, const fl
         void *workspaces[3] = {NULL}, *shared = new_workspace(plan, THREADS[i]);
         for (int32_t t = 0; t < THREADS[i]; t++) workspaces[t] = new_workspace(plan, 1);
         float *outputs = checked(malloc(bytes));
-        if (onebit_run(plan->net, teams[i], shared, images, BATCH, ONEBIT_NHWC, outputs, NULL)) exit(2);
+        if (onebit_run(plan->net, teams[i], shared, images, BATCH, ONEBIT_NHWC, outputs, NULL, NULL)) exit(2);
         is_same &= !memcmp(outputs, expected, bytes);
         memset(outputs, 0, bytes);
         if (onebit_run_apart(plan->net, teams[i], workspaces, images, BATCH, ONEBIT_NHWC, outputs)) exit(2);

@@ -33,7 +33,7 @@ def check_graph(graph: Graph) -> dict[str, Value]:
             values[node.name] = _made_by(node, values, seen)
         except GraphError as error:
             raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
-        work += max(multiply_adds(node, values), looked_at(node, values), values[node.name].size)
+        work += work_of(node, values)
         if work > MAX_WORK:
             raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
     if values[graph.nodes[-1].name].kind != "float":
@@ -82,6 +82,11 @@ def first_alike(graph: Graph, values: dict[str, Value]) -> dict[str, str]:
 def multiply_adds(node: Node, values: dict[str, Value]) -> int:
     """Of a convolution or a linear layer, for one image; of anything else 0."""
     return values[node.name].size * _row(node, values)
+
+
+def work_of(node: Node, values: dict[str, Value]) -> int:
+    """What a node does for one image, roughly: multiply-adds, or numbers that it looks at, or makes."""
+    return max(multiply_adds(node, values), looked_at(node, values), values[node.name].size)
 
 
 def looked_at(node: Node, values: dict[str, Value]) -> int:

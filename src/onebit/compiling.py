@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onebit.arena import Lifetime, place
-from onebit.checking import first_alike
+from onebit.checking import first_alike, work_of
 from onebit.errors import UserError
 from onebit.fusing import LAYERS, Activation, Step, at_most_of, fuse, needed
 from onebit.graph import INPUT, Array, Node, Value
@@ -31,6 +31,7 @@ PADDINGS = ("zeros", "reflect", "replicate", "circular")
 
 PASSED = (1 << 64) - 1  # the offset of a value without a place: rows that one step hands to the next
 
+LONG = 1 << 32  # work of an image: with more it may take a second, and is to be interrupted within
 MAX_WORKSPACE = 1 << 33  # bytes for the values of one image
 
 
@@ -79,7 +80,8 @@ class _Compiling:
             self.net.value(KINDS.index(value.kind), *sides_of(value), offsets.get(name, PASSED), low)
         self.native_steps = [self._add(step) for step in steps]
         check_memory(self.net.workspace_bytes(threads))
-        self.net.finish(self.number[model.graph.nodes[-1].name], threads)
+        work = sum(work_of(node, model.values) for node in model.graph.nodes)
+        self.net.finish(self.number[model.graph.nodes[-1].name], threads, work > LONG)
 
     def _add(self, step: Step) -> int:
         """Add a step to the net, and say how many it is there."""

@@ -6,9 +6,10 @@ import warnings
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, overload
 
+from onebit.container import MAX_FILE
 from onebit.engine import Engine
 from onebit.errors import ModelFileError, UserError
-from onebit.modelfile import MAX_FILE, Model, read_model, unpack_model
+from onebit.modelfile import Model, read_model, unpack_model
 from onebit.native import AUTO, Threads, usable_threads
 from onebit.reference import Reference
 
