@@ -183,6 +183,19 @@ def test_an_array_of_a_shape_that_none_has(tmp_path, shape):
     refused(tmp_path, array(shape), "an array")
 
 
+@pytest.mark.parametrize("sizes", [(2**70,), (2**40, 2**40), (2**31,)])
+def test_an_array_without_numbers_whose_other_sizes_are_large(tmp_path, sizes):
+    """NumPy multiplies them before it sees the 0, and says OverflowError or worse."""
+
+    def empty(*shape):
+        sizes = b"(" + b"".join(map(long, shape)) + b"t"
+        made = b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01" + sizes + b"cnumpy\ndtype\nU\x02u1\x85R\x89U\x00tb"
+        return b"\x80\x02}U\x04data" + made + b"s."
+
+    assert read(tmp_path, empty(3, 0))["data"].shape == (3, 0)
+    refused(tmp_path, empty(*sizes, 0), "an array of a size that is not expected")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
