@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -76,21 +77,37 @@ def test_with_a_closure(net, batch):
         assert_gradients(trained, expected)
 
 
-def test_lbfgs_calls_its_closure_often(net, batch):
-    """Each call drops, computes and joins anew; the loss it minimises is L_S + L_P."""
-    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.05, max_iter=5)
+def test_lbfgs_sees_the_whole_loss_at_every_call_of_its_closure(net, batch):
+    """Each call drops, computes and joins anew: loss and gradients are those of L_S + L_P where the net is then."""
+    seen = []
+
+    class Watched(torch.optim.LBFGS):
+        def step(self, closure):
+            def watched():
+                loss = closure()
+                seen.append((float(loss.detach()), copy.deepcopy(net), [p.grad.clone() for p in net.parameters()]))
+                return loss
+
+            return super().step(watched)
+
+    optimizer = Watched(net.parameters(), lr=0.05, max_iter=5)
     onebit.discrete_backprop(net, optimizer)
-    losses = []
 
     def closure():
         optimizer.zero_grad()
         loss = loss_of(net, batch)
         loss.backward()
-        losses.append(loss.item())
         return loss
 
     optimizer.step(closure)
-    assert len(losses) > 1
+    assert len(seen) > 2
+    assert len({loss for loss, _, _ in seen}) == len(seen)
+    for loss, then, gradients in seen:
+        total, expected = expected_gradients(then, batch, eta=0.05)
+        assert total > 0
+        assert loss == pytest.approx(loss_of(then, batch).item() + total, rel=1e-10)
+        for found, gradient in zip(gradients, expected, strict=True):
+            torch.testing.assert_close(found, gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_with_several_groups(net, batch):
@@ -287,13 +304,29 @@ def test_a_layer_that_the_loss_does_not_depend_on(net, batch):
 
 
 def test_a_layer_not_used_in_this_pass(net, batch):
-    """Its zeroed gradient stays; L_P then has delta = 0."""
+    """Its zeroed gradient stays; L_P then has delta = 0, not that of the pass before."""
     optimizer = sgd(net)
-    onebit.discrete_backprop(net, optimizer)
+    attached = onebit.discrete_backprop(net, optimizer)
     for used in (True, False, True):
         optimizer.zero_grad(set_to_none=False)
+        then = copy.deepcopy(net)
         (loss_of(net, batch) if used else sum(p.sum() for p in net[6].parameters())).backward()
         optimizer.step()
+        if used:
+            total, expected = expected_gradients(then, batch)
+            assert_gradients(net, expected)
+        else:
+            total = 0.0
+            for layer, was in zip(projections(net), projections(then), strict=True):
+                C, W = was.C.detach().numpy(), was.W.detach().numpy()
+                nothing = np.zeros((C.shape[0], W.shape[0], *C.shape[1:]))
+                loss, grad_C, grad_W = oracle.projection_gradients(nothing, C, W, LAM, ETA)
+                total += loss
+                torch.testing.assert_close(layer.C.grad, torch.from_numpy(grad_C), rtol=1e-10, atol=1e-12)
+                torch.testing.assert_close(layer.W.grad, torch.from_numpy(grad_W), rtol=1e-10, atol=1e-12)
+            assert all((p.grad == 1).all() for p in net[6].parameters())
+            assert not any(p.grad.any() for p in net[0].parameters())
+        assert float(attached.projection_loss) == pytest.approx(total, rel=1e-10)
 
 
 def test_a_pass_through_the_frozen_net_adds_nothing(net, batch):

@@ -251,3 +251,29 @@ def test_a_second_call_with_nothing_left_says_so():
 def test_a_model_without_convs():
     with pytest.raises(ValueError, match="no convolution to replace: it holds no nn.Conv2d"):
         binarize(nn.Linear(2, 2))
+
+
+def test_the_report_of_two_calls_is_of_both():
+    """What either replaced and changed, what is left now, and the share of all convolutions' weights."""
+    model = foreign_nets.VGG()
+    sizes = {name: m.weight.numel() for name, m in model.named_modules() if isinstance(m, nn.Conv2d)}
+    first, *others, last = sizes
+    assert len(others) >= 1
+    binarize(model, "bnn", skip=lambda name, _: name != last and "not yet")
+    one = binarization_report(model)
+    assert list(one.replaced) == [last]
+    assert one.skipped == dict.fromkeys([first, *others], "not yet")
+    assert one.share == pytest.approx(sizes[last] / sum(sizes.values()))
+    binarize(model, "bwn", skip=[first])
+    both = binarization_report(model)
+    assert both.method == "bwn"
+    assert list(both.replaced) == [last, *others]
+    assert both.replaced[last].startswith("BnnConv2d")
+    assert all(both.replaced[name].startswith("BwnConv2d") for name in others)
+    assert both.skipped == {first: "skip"}
+    assert both.relus == one.relus
+    assert one.relus
+    assert both.notes[: len(one.notes)] == one.notes
+    assert len(both.notes) > len(one.notes)
+    assert both.share == pytest.approx(1 - sizes[first] / sum(sizes.values()))
+    assert f"{len(sizes) - 1} convolutions replaced, 1 skipped" in str(both)

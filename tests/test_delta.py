@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 
+import onebit
 from onebit import ProjectionConv2d
 
 
@@ -200,3 +201,56 @@ def test_to_where_it_is_already_changes_nothing(layer):
     layer.to("cpu")
     y.sum().backward()
     assert layer._delta.read() is not None
+
+
+# A layer that is moved or cast while C.grad lives: delta goes along, and so does what is known of it.
+
+
+def test_delta_goes_along_to_another_dtype(layer):
+    backward(layer)
+    before = layer._delta.read().clone()
+    layer.double()
+    assert layer.C.grad.dtype == torch.float64
+    found = layer._delta.read().clone()
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, before.double(), rtol=0, atol=0)
+    x = torch.randn(1, 2, 5, 5, dtype=torch.float64)
+    layer(x).square().sum().backward()  # it goes on where it was
+    other = ProjectionConv2d(2, 4, 3, num_projections=2).double()
+    other.load_state_dict(layer.state_dict())
+    other(x).square().sum().backward()
+    torch.testing.assert_close(layer._delta.read(), found + other._delta.read())
+    layer.zero_grad()
+    assert layer._delta.read() is None
+
+
+def test_a_layer_without_a_gradient_has_none_in_another_dtype(layer):
+    layer.double()
+    assert layer._delta.read() is None
+
+
+def test_what_is_joined_stays_joined_in_another_dtype(layer):
+    backward(layer)
+    onebit.add_projection_gradients(layer, eta=0.1)
+    layer.double()
+    with pytest.raises(RuntimeError, match="already"):
+        onebit.add_projection_gradients(layer, eta=0.1)
+
+
+def test_what_was_computed_in_float16_still_needs_a_scaler_in_another_dtype(layer):
+    with torch.autocast("cpu", torch.float16):
+        backward(layer)
+    layer.double()
+    with pytest.raises(RuntimeError, match="float16 needs a GradScaler"):
+        onebit.add_projection_gradients(layer, eta=0.1)
+
+
+def test_a_gradient_that_is_zero_of_itself_keeps_its_delta_in_another_dtype():
+    layer = ProjectionConv2d(2, 4, 3, num_projections=2)
+    with torch.no_grad():
+        layer.C.fill_(5.0)
+    backward(layer)
+    expected = delta_of(layer).double()
+    layer.double()
+    assert not layer.C.grad.any()
+    torch.testing.assert_close(layer._delta.read(), expected, rtol=0, atol=0)

@@ -1,6 +1,7 @@
 """The rival methods in nets: foreign ones by binarize, the package's own, and in training."""
 
 import copy
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from onebit.convolution import QuantizedConv2d
 from onebit.counting import bits_of
 from onebit.errors import UserError
 from onebit.methods import METHODS, activation_bits_of, layer_of, method_options
+from onebit.models.resnet import bireal_name
 from onebit.training.learner import Learner
 from onebit.training.nets import build_trained, read_weights
 from onebit.training.schedule import factor, stages
@@ -327,11 +329,7 @@ def test_a_float_net_is_a_beginning_for_every_method(method, tmp_path):
     for name, weight in weights.items():
         layer = kernels[name.removesuffix(".weight")]
         if layer.KERNEL:
-            expected = weight
-            if method in {"bwn", "xnor"}:  # the step has centred and clipped it
-                expected = weight - weight.mean(dim=1, keepdim=True)
-            if method in {"binaryconnect", "bnn", "bwn", "xnor"}:
-                expected = expected.clamp(-1, 1)
+            expected = after_a_step(method, weight)
             torch.testing.assert_close(getattr(layer, layer.KERNEL), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(trained.stem.weight, begun.stem.weight, rtol=1e-5, atol=1e-6)
 
@@ -343,27 +341,95 @@ def test_a_rival_in_two_stages(method, tmp_path):
     assert (first.spec.net.activation_bits, last.spec.net.activation_bits) == (32, 1)
 
 
-def test_a_rival_goes_on_from_its_own_weights(tmp_path):
-    for bits in (32, 1):  # with and without the parameters that belong to 1-bit inputs
-        start = {"method": "abc", "activation_bits": bits, "epochs": 1}
-        small_run(tmp_path / f"first{bits}", **start)
-        small_run(tmp_path / f"second{bits}", **start, initial_checkpoint=str(tmp_path / f"first{bits}"))
+UNMOVED = {"lr": 1e-12, "weight_decay": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("method", "form"),
-    [("xnor", None), ("mcdonnell", None), ("bireal", None), ("lbcnn", None),
-     ("xnor", "own"), ("bwn", "own"), ("bireal", "own"), ("mcdonnell", "own")],
-)  # fmt: skip
-def test_a_float_resnet18_is_a_beginning(method, form, tmp_path):
-    """Where norms stand elsewhere (xnor) or have fewer parameters (mcdonnell), they are new."""
+@pytest.mark.parametrize("bits", [32, 1])
+def test_a_rival_goes_on_from_its_own_weights(bits, tmp_path):
+    """With and without the parameters that belong to 1-bit inputs; a rate of nearly 0 leaves what it began with."""
+    start = {"method": "abc", "activation_bits": bits, "epochs": 1}
+    small_run(tmp_path / "first", **start, lr=0.3)
+    small_run(tmp_path / "second", **start, **UNMOVED, seed=1, initial_checkpoint=str(tmp_path / "first"))
+    first, second = (build_trained(read_weights(tmp_path / name)) for name in ("first", "second"))
+    parameters = dict(second.named_parameters())
+    assert any(name.endswith(".v") for name in parameters) == (bits == 1)
+    for name, parameter in first.named_parameters():
+        torch.testing.assert_close(parameters[name], parameter, rtol=1e-5, atol=1e-6)
+    fresh = dict(onebit.models.wrn22(2, method="abc", activation_bits=bits, in_channels=1).named_parameters())
+    assert all(not torch.allclose(parameters[name], fresh[name]) for name in fresh if name.endswith(".v"))
+
+
+def test_a_rival_with_signs_goes_on_from_its_weights_without(tmp_path):
+    """What belongs to 1-bit inputs is new, the rest is carried over."""
+    small_run(tmp_path / "first", method="abc", activation_bits=32, epochs=1)
+    small_run(tmp_path / "second", method="abc", epochs=1, **UNMOVED, initial_checkpoint=str(tmp_path / "first"))
+    first, second = (build_trained(read_weights(tmp_path / name)) for name in ("first", "second"))
+    trained, begun = dict(first.named_parameters()), dict(second.named_parameters())
+    assert {name.rpartition(".")[2] for name in begun.keys() - trained.keys()} == {"v", "beta"}
+    for name, parameter in trained.items():
+        torch.testing.assert_close(begun[name], parameter, rtol=1e-5, atol=1e-6)
+    assert all((p == 0.5).all() for name, p in begun.items() if name.endswith(".v"))
+
+
+@pytest.mark.parametrize("method", ["xnor", "mcdonnell", "bireal", "lbcnn", "mcn"])
+def test_a_float_resnet18_is_a_beginning(method, tmp_path):
+    """Block by block, though the Bi-Real form names them otherwise; what a method has of its own is new."""
+    keys = {"model": "resnet18", "width": 4, "epochs": 1, "limit_images": 80, "hold_out": 10}
+    small_run(tmp_path / "float", method="float", **keys)
+    small_run(tmp_path / "next", method=method, initial_checkpoint=str(tmp_path / "float"), **keys, **UNMOVED)
+    trained, begun = (build_trained(read_weights(tmp_path / name)) for name in ("float", "next"))
+    found = dict(begun.named_parameters())
+    kernels = {name: m for name, m in begun.named_modules() if isinstance(m, QuantizedConv2d)}
+    carried = set()
+    for name, parameter in trained.named_parameters():
+        mine = bireal_name(name)
+        layer = kernels.get(mine.removesuffix(".weight"))
+        if layer is not None and layer.KERNEL:
+            mine = mine.removesuffix("weight") + layer.KERNEL
+        if mine not in found or (method == "xnor" and ".norm." in mine):
+            continue  # norms that stand elsewhere, shortcuts that learn nothing, kernels that are fixed
+        expected = after_a_step(method, parameter) if layer is not None else parameter
+        torch.testing.assert_close(found[mine], expected, rtol=1e-5, atol=1e-6, msg=lambda m, n=mine: f"{n}: {m}")
+        carried.add(mine)
+    assert {"stem.weight", "classifier.weight"} <= carried
+    assert len([name for name in carried if "conv." in name]) == (0 if method == "lbcnn" else 16)
+    new = {name for name in found if name not in carried}
+    own = {"lbcnn": "pointwise", "mcn": ".M", "mcdonnell": "norm_of_images", "xnor": ".norm."}.get(method, "prelu")
+    assert all(own in name or "prelu" in name for name in new), new
+
+
+def after_a_step(method, weight):
+    """What the first step makes of a kernel that is carried over."""
+    weight = weight.detach()
+    if method in {"bwn", "xnor"}:
+        weight = weight - weight.mean(dim=1, keepdim=True)
+    return weight.clamp(-1, 1) if method in {"binaryconnect", "bnn", "bwn", "xnor"} else weight
+
+
+@pytest.mark.parametrize("method", ["bwn", "xnor", "bireal", "mcdonnell"])
+def test_a_float_resnet18_is_a_beginning_in_the_form_of_its_authors(method, tmp_path):
     keys = {"model": "resnet18", "width": 4, "epochs": 1, "limit_images": 80, "hold_out": 10}
     small_run(tmp_path / "float", method="float", **keys)
     start = str(tmp_path / "float")
-    small_run(tmp_path / "next", method=method, form=form, initial_checkpoint=start, **keys)
+    small_run(tmp_path / "next", method=method, form="own", initial_checkpoint=start, **keys, **UNMOVED)
     weights = read_weights(tmp_path / "next")
-    assert weights.spec.net.form == form
-    assert weights.spec.summary().endswith("form of its authors") == (form == "own")
+    assert weights.spec.net.form == "own"
+    assert weights.spec.summary().endswith(", form of its authors")
+    begun = dict(build_trained(weights).named_parameters())
+    carried = set()
+    for name, parameter in build_trained(read_weights(tmp_path / "float")).named_parameters():
+        mine = bireal_name(name) if method == "bireal" else name
+        is_kernel = re.search(r"conv\d?\.weight$", mine) is not None
+        if method in {"xnor", "mcdonnell"} and mine.startswith("blocks.") and not is_kernel:
+            continue  # norms and shortcuts stand elsewhere
+        if mine in begun:
+            expected = after_a_step(method, parameter) if is_kernel else parameter
+            torch.testing.assert_close(begun[mine], expected, rtol=1e-5, atol=1e-6)
+            carried.add(mine)
+    assert len([name for name in carried if re.search(r"conv\d?\.weight$", name)]) == 16
+    assert {"stem.weight", "classifier.weight"} <= carried
+    if method in {"bwn", "bireal"}:
+        assert carried == begun.keys()
 
 
 def test_a_form_is_resnet18_s(tmp_path):
