@@ -1,6 +1,7 @@
 """The rival methods in nets: foreign ones by binarize, the package's own, and in training."""
 
 import copy
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -405,16 +406,30 @@ def after_a_step(method, weight):
     return weight.clamp(-1, 1) if method in {"binaryconnect", "bnn", "bwn", "xnor"} else weight
 
 
-@pytest.mark.parametrize("method", ["xnor", "bwn", "bireal", "mcdonnell"])
-def test_a_float_resnet18_is_a_beginning_of_a_method_s_own_form(method, tmp_path):
-    """Where norms stand elsewhere (xnor) or have fewer parameters (mcdonnell), they are new."""
+@pytest.mark.parametrize("method", ["bwn", "xnor", "bireal", "mcdonnell"])
+def test_a_float_resnet18_is_a_beginning_in_the_form_of_its_authors(method, tmp_path):
     keys = {"model": "resnet18", "width": 4, "epochs": 1, "limit_images": 80, "hold_out": 10}
     small_run(tmp_path / "float", method="float", **keys)
     start = str(tmp_path / "float")
-    small_run(tmp_path / "next", method=method, form="own", initial_checkpoint=start, **keys)
+    small_run(tmp_path / "next", method=method, form="own", initial_checkpoint=start, **keys, **UNMOVED)
     weights = read_weights(tmp_path / "next")
     assert weights.spec.net.form == "own"
-    assert weights.spec.summary().endswith("form of its authors")
+    assert weights.spec.summary().endswith(", form of its authors")
+    begun = dict(build_trained(weights).named_parameters())
+    carried = set()
+    for name, parameter in build_trained(read_weights(tmp_path / "float")).named_parameters():
+        mine = bireal_name(name) if method == "bireal" else name
+        is_kernel = re.search(r"conv\d?\.weight$", mine) is not None
+        if method in {"xnor", "mcdonnell"} and mine.startswith("blocks.") and not is_kernel:
+            continue  # norms and shortcuts stand elsewhere
+        if mine in begun:
+            expected = after_a_step(method, parameter) if is_kernel else parameter
+            torch.testing.assert_close(begun[mine], expected, rtol=1e-5, atol=1e-6)
+            carried.add(mine)
+    assert len([name for name in carried if re.search(r"conv\d?\.weight$", name)]) == 16
+    assert {"stem.weight", "classifier.weight"} <= carried
+    if method in {"bwn", "bireal"}:
+        assert carried == begun.keys()
 
 
 def test_a_form_is_resnet18_s(tmp_path):
