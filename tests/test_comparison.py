@@ -469,7 +469,8 @@ def test_another_comparison_in_the_folder_is_refused(tmp_path, capsys, compared,
     assert (code, "not a plan that this version writes" in errors) == (2, True)
     compared(*TINY, "--methods", "bwn", "--seeds", "0", "--lrs", "0.1", out=tmp_path / "c")
     code, _, errors = call(capsys, "compare", "--methods", "bwn", "--out", str(tmp_path / "c"))
-    assert (code, "holds another comparison: --resume" in errors) == (2, True)
+    told = f"holds another comparison; go on with it: onebit compare --resume {tmp_path / 'c'}; or use --out"
+    assert (code, told in errors) == (2, True)
 
 
 def row(method, **more):

@@ -300,7 +300,7 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, recipe, what):
     ("words", "what"),
     [
         (["--recipe", "cifar10-pcn22"], "no such recipe; did you mean cifar10-pcnn22?"),
-        (["--recipe", "zzz"], "no such recipe; there are cifar10-mcdonnell22-i64, cifar10-pcnn22"),
+        (["--recipe", "zzz"], "no such recipe; onebit train --list-recipes names them"),
         (["--recipe", "missing.toml"], "no such file"),
         (["--epochs", "0"], "--epochs 0: use at least 1"),
         (["--data", "cifar11"], "--data cifar11: use digits, cifar10, cifar100, imagefolder or imagenet"),
