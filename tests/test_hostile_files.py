@@ -157,3 +157,8 @@ def test_levels_fit_a_byte(low, high, is_right):
     else:
         with pytest.raises(ValueError, match="high at most 255 more than low"):
             net.model()
+
+
+def test_the_input_is_one_of_the_largest_pair():
+    net = Chain(3, 9, 9).add("adaptive_avg_pool2d", output_size=[2, 2]).add("abs")
+    assert largest_pair(net.model()) == (3 * 81 + 3 * 4) * 4

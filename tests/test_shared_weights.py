@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 
-from engines import each_isa
+from engines import HERE, each_isa
 from onebit import checking, compiling, fusing
 from onebit.engine import Engine
 from onebit.errors import ModelFileError, UserError
@@ -260,9 +260,25 @@ def test_projections_of_many_classes_of_taps(isa, classes):
     first = rng.choice([-1, 1], taps)
     masks = np.stack([first, *(first * np.where(of_tap >> j & 1, -1, 1) for j in range(J - 1))])
     assert len({tuple(column * column[0]) for column in masks.T}) == classes
-    net = Chain(32, 9, 8).add("sign")
-    tensors = {"kernels": pack_kernels(floats(16, 32, 7, 7)), "masks": pack_signs(masks)}
+    net = Chain(64, 9, 8).add("sign")
+    tensors = {"kernels": pack_kernels(floats(16, 64, 7, 7)), "masks": pack_signs(masks)}
     net.add("bconv2d", tensors=tensors, out_channels=128, kernel_size=[7, 7], projections=J, padding=[3] * 4)
     net.add("affine", tensors={"scale": np.ones(1, np.float32)})
-    x = floats(2, 32, 9, 8)
-    np.testing.assert_array_equal(Engine(net.model(), isa)(x), Reference(net.model())(x))
+    x, engine = floats(2, 64, 9, 8), Engine(net.model(), isa)
+    np.testing.assert_array_equal(engine(x), Reference(net.model())(x))
+    if isa in {"avx2", "avx512"}:
+        assert engine.info()["steps"][1]["kernel"] == ("bits, shared by 8" if classes <= 32 else "bits")
+
+
+def test_a_layer_that_must_keep_zeros_does_not_share_with_one_that_need_not():
+    """Winograd's way is fast, but makes something near 0 of sums that are 0; before a sign that decides a bit."""
+    weight = {"weight": floats(32, 32, 3, 3)}
+    net = Chain(32, 24, 24)
+    net.add("conv2d", "to numbers", ["input"], weight, padding=[1] * 4).add("abs", "numbers")
+    net.add("conv2d", "to bits", ["input"], weight, padding=[1] * 4).add("sign").bconv(32, 32, padding=[1] * 4)
+    net.add("affine", "sums", tensors={"scale": floats(32)}).add("add", "end", ["sums", "numbers"])
+    model = net.model()
+    kernels = {isa: [step["kernel"] for step in Engine(model, isa).info()["steps"]] for isa in HERE}
+    for isa in HERE:
+        ways = {kernel for kernel in kernels[isa] if "floats" in kernel}
+        assert ways == ({"floats"} if isa in {"scalar", "neon"} else {"floats", "Winograd or floats"})
