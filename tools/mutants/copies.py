@@ -20,7 +20,7 @@ from .places import Changed
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache", "*.egg-info", ".hypothesis")
 FOLDERS_LEFT_OUT = {".git", ".venv", "build", "dist", "runs", "compare"}
-LIBRARY = "_native" + sysconfig.get_config_var("EXT_SUFFIX")
+LIBRARY = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 # Read by Python as it starts, in tests and in what they start: the package is the copy's, not the installed one.
 HERE_FIRST = """
