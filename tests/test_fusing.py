@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from onebit.arena import Lifetime, place
 from onebit.compiling import place_values
 from onebit.engine import operations_of
-from onebit.fusing import fuse
+from onebit.fusing import fuse, thresholds_of
+from onebit.graph import Node, Value
+from onebit.packing import pack_signs
 from wire_models import Chain
 
 
@@ -92,3 +94,14 @@ def test_nothing_overlaps(entries):
             if name != other and life.first <= other_life.last and other_life.first <= life.last:
                 start, other_start = offsets[name], offsets[other]
                 assert start + life.size <= other_start or other_start + other_life.size <= start
+
+
+def test_thresholds_that_no_sum_reaches_stay_out_of_reach():
+    """One beyond the largest sum is enough; farther away, a float would not be exact."""
+    limits = np.array([9, 10, 2**31 - 1, -9, -10, -(2**31)], np.int32)
+    at_most = pack_signs(np.array([0, 0, 0, 1, 1, 1]))
+    node = Node("n", "threshold", ("x",), {}, {"thresholds": limits, "at_most": at_most})
+    thresholds, bits = thresholds_of(node, Value("sums", (6, 1, 1), -9, 9))
+    assert thresholds.dtype == np.float32
+    assert thresholds.tolist() == [9, 10, 10, -9, -10, -10]
+    assert bits.tolist() == [0, 0, 0, 1, 1, 1]

@@ -9,6 +9,7 @@ from torch import nn
 import onebit
 from onebit import ProjectionConv2d
 from onebit.models import resnet18, vgg16, wrn22, wrn40
+from onebit.models.resnet import BiRealUnit
 
 SMALL = {
     wrn22: {"width": 4},
@@ -176,3 +177,16 @@ def test_the_whole_net_compiles_and_steps_like_eager():
             optimizer.step()
     for p, q in zip(eager.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(4, [[2.5, 4.5], [10.5, 12.5]]), (3, [[2.0, 3.5], [6.5, 8.0]])])
+def test_a_shortcut_that_halves_an_image_sees_all_of_it(size, expected):
+    """Means of 2 x 2 pixels; at an odd edge, of those that there are."""
+    unit = BiRealUnit(1, 2, 2, "before_add", "pcnn").eval()
+    pixels = torch.arange(size * size, dtype=torch.float32).view(1, 1, size, size)
+    with torch.no_grad():
+        unit.shortcut[1].weight.fill_(1.0)
+        unit.shortcut[2].eps = 0.0
+        made = unit.shortcut(pixels)
+    assert made.shape == (1, 2, 2, 2)
+    assert made[0, 0].tolist() == made[0, 1].tolist() == expected

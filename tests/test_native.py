@@ -282,3 +282,14 @@ def test_windows_have_bounds_of_their_own(key, axis):
             net_of(1024, step)
         with pytest.raises(ValueError, match="a window is out of bounds"):
             net_of(1025, step)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_window_that_is_larger_by_one(axis, stride):
+    """The image has 5 rows and 6 columns; -1 over a stride of 2 would be 0 places to go, and one window."""
+    sides = [1, 1]
+    sides[axis] = (6, 7)[axis]
+    window = SIGNED | {"kernel": tuple(sides), "stride": (stride, stride), "padding": (0,) * 4}
+    with pytest.raises(ValueError, match="a window is larger than its padded image"):
+        with_bits().bconv2d(1, **window, signs=np.ones((4, 2, *sides), np.int8), output=an_output())

@@ -20,7 +20,7 @@ from .places import Changed
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache", "*.egg-info", ".hypothesis")
 FOLDERS_LEFT_OUT = {".git", ".venv", "build", "dist", "runs", "compare"}
-LIBRARY = "_native" + sysconfig.get_config_var("EXT_SUFFIX")
+LIBRARY = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 # Read by Python as it starts, in tests and in what they start: the package is the copy's, not the installed one.
 HERE_FIRST = """
@@ -40,7 +40,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         self._stopped = False
-        self._clock = int(time.time())
+        self._clock = 0
         skipped = {str(ROOT / name) for name in FOLDERS_LEFT_OUT}
         shutil.copytree(
             ROOT,
@@ -62,6 +62,10 @@ class Copy:
     def take_engine(self, library: Path) -> None:
         """Use an engine that is built already."""
         shutil.copy2(library, self._library)
+
+    def engine(self) -> bytes:
+        """What its tests run."""
+        return self._library.read_bytes()
 
     def build_engine(self) -> str:
         """Make the engine of the copy's sources; what the compiler said if it can't be made."""
@@ -93,9 +97,9 @@ class Copy:
             self._write(path, before)
 
     def _write(self, path: Path, content: str) -> None:
-        """Each time with a time of its own, in whole seconds, which is what Python and make look at."""
+        """Each time with a time of its own, in whole seconds: Python asks if it is another, make if it is later."""
         path.write_text(content)
-        self._clock += 2
+        self._clock = max(self._clock, int(time.time())) + 1
         os.utime(path, (self._clock, self._clock))
 
     def pytest(self, words: list[str], seconds: float) -> tuple[int | None, str]:

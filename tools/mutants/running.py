@@ -124,8 +124,11 @@ def _work(copy: Copy, waiting: queue.SimpleQueue[Trial], tell: Callable[[Verdict
 def _try(copy: Copy, trial: Trial) -> Verdict:
     begun, bug = time.monotonic(), trial.bug
     with copy.changed(trial.change):
+        before = copy.engine()
         if trial.is_native and (said := copy.build_engine()):
             raise BugError(f"{bug.name}: its new text is no C: {said[-2000:]}")
+        if trial.is_native and copy.engine() == before:
+            raise BugError(f"{bug.name}: the engine is the same with it")
         code, said = copy.pytest([*PYTEST, "-x", *bug.tests], SECONDS)
     seconds = time.monotonic() - begun
     if code is not None and code > INTERRUPTED:
