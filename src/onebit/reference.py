@@ -245,7 +245,7 @@ def avg_pool2d(node: Node, x: Floats) -> Array:
 def _means(x: Floats, rows: list[slice], columns: list[slice], counts: list[list[int]] | None = None) -> Array:
     """Of windows that have so many numbers along the axes; those of the image, if nothing is said."""
     counts = counts or [[span.stop - span.start for span in spans] for spans in (rows, columns)]
-    means: Array = _windows(x, rows, columns, np.sum) / np.outer(*counts).astype(np.float32)
+    means: Array = _windows(x, rows, columns, np.sum) / np.outer(counts[0], counts[1]).astype(np.float32)
     return means
 
 
