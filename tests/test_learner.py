@@ -156,3 +156,15 @@ def test_the_scalers_state_is_restored():
     tensors, numbers = one.state()
     other.load_state(one.evaluated.state_dict(), tensors, numbers, has_learned=True)
     assert other.scaler.state_dict() == one.scaler.state_dict()
+
+
+def test_gradients_are_clipped_as_they_are_not_as_they_are_scaled():
+    """A scaler multiplies them by 65,536: clipped like that, hardly anything would be left of them."""
+    config = small_config(amp="float16", clip_grad=0.01, momentum=0.0, weight_decay=0.0, lr=1.0)
+    net = tiny_net()
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    with Processes("cpu") as processes:
+        learner = Learner(net, config, stages(config)[0], processes, None)
+    learner.update(*batches(1)[0], 1.0, 0, 0)
+    moved = torch.stack([(p - q).norm() for p, q in zip(net.parameters(), before, strict=True)]).norm()
+    assert float(moved.detach()) == pytest.approx(0.01, rel=1e-2)
