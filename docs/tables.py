@@ -1,4 +1,4 @@
-"""Writes the tables of docs/export.md and docs/format.md anew from the code: `python docs/tables.py`."""
+"""Writes the tables of docs/comparing.md, export.md and format.md anew from the code: `python docs/tables.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onebit.attributes import REQUIRED
 from onebit.exporting.rules import support_table
+from onebit.methods import METHODS, authors_of
 from onebit.operations import OPERATIONS
 
 DOCS = Path(__file__).parent
@@ -38,7 +39,29 @@ def operation_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"export.md": {"supported": support_table}, "format.md": {"operations": operation_table}}
+RATES = {"as others": "1", "glorot": "sqrt((in + out) * k * k / 1.5)", "n(1-1/in)": "n (1 - 1/in), n = in * k * k"}
+
+
+def authors_table() -> str:
+    """How each method's authors train its latent kernels."""
+    lines = [
+        "| method | optimizer | first learning rate | rate of latent kernels, times | weight decay on them | clipped |",
+        "|---|---|---:|---|---|---|",
+    ]
+    for method in METHODS:
+        authors = authors_of(method)
+        rate = "not known" if authors.lr is None else f"{authors.lr:g}"
+        decay, clipped = ("yes" if each else "no" for each in (authors.decays_latents, authors.clips_latents))
+        cells = (f"`{method}`", authors.optimizer, rate, RATES[authors.latent_rate], decay, clipped)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+TABLES = {
+    "comparing.md": {"authors": authors_table},
+    "export.md": {"supported": support_table},
+    "format.md": {"operations": operation_table},
+}
 
 
 def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:

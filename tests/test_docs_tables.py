@@ -12,7 +12,7 @@ from onebit.methods import METHODS
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("file", ["export.md", "format.md"])
+@pytest.mark.parametrize("file", ["comparing.md", "export.md", "format.md"])
 def test_tables_are_of_today(file):
     made = runpy.run_path(str(DOCS / "tables.py"))["with_tables"](file)
     assert made == (DOCS / file).read_text(), "run: python docs/tables.py"

@@ -311,7 +311,7 @@ def test_records_that_are_not_ours(run, tmp_path, capsys):
     summary = {"epochs": "<b>", "test_top1": None, "test_top5": float("inf"), "training_seconds": []}
     (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
     code, _, err = call(capsys, "report", str(tmp_path / "run"))
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "run: The run is not finished: this is its last checkpoint.\n")
     text = (tmp_path / "run" / "report.html").read_text()
     assert "nan" not in text.split("</style>")[1].replace("base64", "").lower().split("data:")[0]
     assert "<script" not in text

@@ -144,16 +144,18 @@ def test_rivals_choose_their_rates_in_the_papers_budget_as_in_that_of_two_cores(
             rates = {1, 10, "authors"} if GRIDS.get(method) == 3 else {1} if GRIDS.get(method) == 1 else {1, 10}
             assert grid == set(itertools.product((0.1, 0.3, 1.0), rates)), method
             assert {run.config.hold_out for run in entry.runs} == {5000}  # equal images, and some to choose by
-            for run in entry.runs:  # at rate 1 the recipe's decay, else the authors'
-                decays = run.config.kernel_rate == 1 or authors_of(method).decays_latents
-                assert settled(run.config).decay_kernels == decays
+            decays = {(run.config.kernel_rate, settled(run.config).decay_kernels) for run in entry.runs}
+            theirs = {(rate, authors_of(method).decays_latents) for rate in rates}
+            assert decays == theirs | ({(1, True)} if budget == "cpu" else set())  # the earlier runs at rate 1
     table = PLANNERS["table-cifar"](setting(tmp_path, "paper"))
-    rows = {e.where[::2]: e.runs for e in table.entries}
+    rows = {(e.where[0], e.where[-1]): e.runs for e in table.entries}
     assert len(rows["McDonnell", "cifar100"]) == 6
     assert {run.config.width for run in rows["BWN", "cifar10"]} == {64}
     assert len(rows["BWN", "cifar10"]) == 9
     assert len(table.experiments) == 65
-    assert "--array=1-65 " in (Path(__file__).parents[1] / "docs/reproducing.md").read_text()
+    told = (Path(__file__).parents[1] / "docs/reproducing.md").read_text()
+    assert "--array=1-65 " in told
+    assert "--part $SLURM_ARRAY_TASK_ID/65\n" in told
     (told,) = [note for note in table.notes if "held out for it" in note]
     assert "of 0.1, 0.3, 1, with that of the kernels 1, 10 times as high" in told
 
@@ -230,7 +232,8 @@ def test_an_ablation_changes_one_thing(tmp_path, budget):
 def test_seeds_can_be_chosen(tmp_path):
     runs = PLANNERS["table-methods"](setting(tmp_path, seeds=(3, 5))).experiments
     assert {run.config.seed for run in runs} == {3, 5}
-    assert len(runs) == sum(GRIDS.get(method, 2) for method in METHODS) * 3 * 2
+    with_decay = 4  # the earlier runs of binaryconnect, bnn, dorefa and bireal
+    assert len(runs) == (sum(GRIDS.get(method, 2) for method in METHODS) + with_decay) * 3 * 2
     for budget in BUDGETS:
         here = setting(tmp_path, budget, seeds=(3, 5), data_dir="DATA")
         for name in ("table-best", "table-imagenet", "table-lambda"):
@@ -416,7 +419,7 @@ def test_the_rate_is_chosen_on_held_out_images(tmp_path):
     here = setting(tmp_path)
     target = PLANNERS["table-methods"](here)
     entry = next(e for e in target.entries if e.where == ("bnn", "1/1"))
-    for run, held_out, top1 in zip(entry.runs, (50, 60, 55, *[40] * 6), (90, 61, 56, *[95] * 6), strict=True):
+    for run, held_out, top1 in zip(entry.runs, (50, 60, 55, *[40] * 9), (90, 61, 56, *[95] * 9), strict=True):
         fake_record(tmp_path, run, top1, held_out)
     outcome = next(o for o in outcomes(target, tmp_path) if o.entry == entry)
     assert (outcome.top1, outcome.state, outcome.chosen[0].config["lr"]) == (61, "finished", 0.3)
@@ -427,6 +430,9 @@ def test_the_rate_is_chosen_on_held_out_images(tmp_path):
     better = outcome.chosen[0].model_copy(update={"held_out_top1": 99.0, "config": {"lr": 1.0}})
     assert _best([*records, better]) == tuple(records)
     assert _best([]) == ()
+    # Nor are runs with decay and without it averaged as if they were seeds.
+    with_decay = [r.model_copy(update={"config": r.config | {"decay_kernels": True}}) for r in records[:1]]
+    assert _best([*records, *with_decay]) == tuple(records)
     # Kernels ten times as fast are another choice at the same rate.
     fast = next(run for run in entry.runs if (run.config.lr, run.config.kernel_rate) == (0.3, 10))
     fake_record(tmp_path, fast, 66, 65)
@@ -507,7 +513,7 @@ def test_a_rate_that_fails_leaves_the_others(tmp_path):
         (tmp_path / "runs" / run.name).mkdir(parents=True)
         (tmp_path / "runs" / run.name / "error.txt").write_text("stopped at step 3: the loss is infinite\n")
     found = {o.entry.where[0]: o for o in outcomes(target, tmp_path)}
-    assert (found["bnn"].state, found["bnn"].top1, len(found["bnn"].failed)) == ("finished", 60.0, 7)
+    assert (found["bnn"].state, found["bnn"].top1, len(found["bnn"].failed)) == ("finished", 60.0, 10)
     assert (found["bwn"].state, found["bwn"].top1, len(found["bwn"].failed)) == ("failed", None, 9)
     assert [row[2] for row in sheet_of(target, list(found.values())).rows if row[0] == "bwn"] == ["failed"]
 

@@ -234,6 +234,10 @@ def test_mcn_of_kernels_that_are_all_zero_has_a_size_of_its_bits():
     assert layer.quantized_weight().abs().min() == 1
 
 
+def test_the_weight_of_mcn_s_loss():
+    assert layer_of("mcn")(4, 4, 3).theta == 1e-4
+
+
 def test_mcn_takes_its_loss_once():
     layer = made("mcn", theta=0.1)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
@@ -663,6 +667,12 @@ def test_how_the_authors_train_latent_kernels():
     assert clipped == set(formulas.STEPS)
     decayed_not = {method for method in METHODS if not authors_of(method).decays_latents}
     assert decayed_not == {"binaryconnect", "bnn", "dorefa", "bireal"}
+    with_adam = {m: authors_of(m).lr for m in METHODS if authors_of(m).optimizer == "adam"}
+    assert with_adam == {"binaryconnect": 3e-3, "bnn": 1e-3, "xnor": 1e-3, "dorefa": 1e-4, "bireal": 1e-3}
+    with_sgd = {m: authors_of(m).lr for m in METHODS if m not in with_adam}
+    assert with_sgd == {
+        "pcnn": 0.1, "lbcnn": 1e-4, "bwn": 1e-2, "mcdonnell": 0.1, "abc": None, "mcn": None, "float": 0.1,
+    }  # fmt: skip
     with pytest.raises(FrozenInstanceError):
         authors_of("bnn").clips_latents = False
 

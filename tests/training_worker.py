@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -21,7 +22,7 @@ from training_runs import small_config
 config = small_config(batch_size=32, clip_grad=1.0)
 with Processes("cpu") as processes:
     data = load_data("digits")
-    loop = Loop(config, RunFolder(sys.argv[1] + "-none"), data, processes)
+    loop = Loop(config, RunFolder(Path(sys.argv[1] + "-none")), data, processes)
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Conv2d(1, 8, 3, padding=1),

@@ -66,7 +66,7 @@ def binary_state_dict(model: nn.Module) -> dict[str, Tensor]:
         terms = layer.kernels() if isinstance(layer, QuantizedConv2d) else []
         for number, term in enumerate(terms):
             suffix = f".{number}" if len(terms) > 1 else ""
-            J = layer.out_channels // len(term.signs)
+            J = layer.num_projections
             weight = term.signs.repeat_interleave(J, dim=0)
             if term.masks is not None:
                 weight *= term.masks.repeat(len(term.signs), 1, 1).unsqueeze(1)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from onebit.advice import install
 from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.imagefiles import BadImageError, Source, mode_of, read_pixels, standardised
@@ -68,7 +69,7 @@ class Runnable:
                 if error.name != "PIL":
                     raise
                 raise ImportError(
-                    "image files, and images that must be resized, need Pillow: pip install pillow; an array "
+                    f"image files, and images that must be resized, need Pillow: {install('pillow')}; an array "
                     f"of uint8, {' x '.join(map(str, self.input_shape[1:]))}, does not"
                 ) from error
         return batch

@@ -236,6 +236,10 @@ class _Parser(argparse.ArgumentParser):
             f"{message}; see {program()} {self.prog.removeprefix('onebit').strip()}".rstrip() + " --help"
         )
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Without argparse's own silence where the output can't be written."""
+        (file or sys.stderr).write(message)
+
 
 def _module(command: str) -> Any:
     return importlib.import_module(f"onebit.commands.{command}")

@@ -38,12 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from onebit.console import say, tell
-    from onebit.report.gathering import gather, runs_in
+    from onebit.report.gathering import check_runs, gather, runs_in
     from onebit.report.writing import write_report
 
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: use at least 0")
     folders = [folder for run in arguments.runs for folder in runs_in(user_path(run))]
+    check_runs(folders)
     out = user_path(arguments.out) if arguments.out else None
     if out is None:
         out = user_path(arguments.runs[0]) / "report.html" if len(arguments.runs) == 1 else Path("report.html")

@@ -68,13 +68,20 @@ def rows(folder: Path, plan: Plan, runs: Sequence[Run], points: Sequence[Point])
 
 
 def at_the_edge(table: Sequence[Row], plan: Plan) -> list[str]:
-    """Methods with the largest or the smallest rate of the grid as their best: another may be better still."""
+    """Methods with the largest or the smallest rate of the grid as their best: another may be better still.
+
+    Of the kernels' rates only the largest is an end: 1 is what all else learns with.
+    """
     numbers = [rate for rate in plan.kernel_rates if isinstance(rate, float)]
-    return [row.method for row in table if _is_end(row.lr, plan.lrs) or _is_end(row.kernel_rate, numbers)]
+    return [row.method for row in table if _is_end(row.lr, plan.lrs) or _is_top(row.kernel_rate, numbers)]
 
 
-def _is_end(rate: float | str, of: Sequence[float]) -> bool:
+def _is_end(rate: float, of: Sequence[float]) -> bool:
     return len(of) >= 3 and rate in {min(of), max(of)}  # of two, each is an end
+
+
+def _is_top(rate: float | str, of: Sequence[float]) -> bool:
+    return len(of) >= 2 and rate == max(of)
 
 
 def _row(folder: Path, contestant: Contestant, runs: Sequence[Run], points: Sequence[Point]) -> Row | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,13 +86,20 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if RunFolder(each).has_weights()) or [folder]
 
 
+def check_runs(folders: Iterable[Path]) -> None:
+    """Refuse folders that hold no run, or one that has saved nothing yet."""
+    for folder in folders:
+        run = RunFolder(folder)
+        if not run.has_run():
+            raise UserError(f"{folder}: no run of `onebit train` is there")
+        if not run.has_weights():
+            raise UserError(f"{folder}: its run has no checkpoint yet; wait for its first epoch")
+
+
 def gather(folder: Path, *, data_dir: str | None = None, most_images: int = 10_000) -> Gathered:
     """Everything about the run in a folder; its net looks at up to `most_images` test images."""
+    check_runs([folder])
     run = RunFolder(folder)
-    if not run.has_run():
-        raise UserError(f"{folder}: no run of `onebit train` is there")
-    if not run.has_weights():
-        raise UserError(f"{folder}: its run has no checkpoint yet; wait for its first epoch")
     config = checked(run.stored_config())
     weights = read_weights(folder)
     net = build_trained(weights).eval()

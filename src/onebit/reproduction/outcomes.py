@@ -83,10 +83,11 @@ def _outcome(entry: Entry, records: dict[str, Record | None], out: Path) -> Outc
 
 
 def _best(found: Sequence[Record]) -> tuple[Record, ...]:
-    """The records of the learning rates with most seeds and the best mean on held-out images."""
-    by_rate: dict[tuple[float, float | str], list[Record]] = {}
+    """The records of the learning rates and the decay with most seeds and the best mean on held-out images."""
+    by_rate: dict[tuple[float, float | str, bool], list[Record]] = {}
     for record in found:
-        by_rate.setdefault((record.config["lr"], kernel_rate_of(record)), []).append(record)
+        chosen = (record.config["lr"], kernel_rate_of(record), record.config.get("decay_kernels", True))
+        by_rate.setdefault(chosen, []).append(record)
     if not by_rate:
         return ()
     if len(by_rate) == 1:

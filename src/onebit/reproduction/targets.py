@@ -14,7 +14,7 @@ import torch
 
 from onebit import models
 from onebit.layers import ProjectionConv2d
-from onebit.methods import METHODS, kernel_rates_of
+from onebit.methods import METHODS, authors_of, kernel_rates_of
 from onebit.reproduction import published
 from onebit.reproduction.plans import Entry, Experiment, Setting, Target, precision
 from onebit.training.config import activation_bits
@@ -65,14 +65,17 @@ def _rates(setting: Setting) -> tuple[float, ...]:
 
 
 def kernel_keys(setting: Setting, method: str) -> list[dict[str, Any]]:
-    """And for its kernels.
+    """And for its kernels, with weight decay as the method's authors have it.
 
-    At rate 1 they are trained as by the recipe, as all else is: with weight decay. At other rates as the method's
-    authors train them, some of whom have none.
+    Earlier runs of the budget cpu had the recipe's decay at rate 1, for every method; they stay a choice there.
     """
     asked = KERNEL_RATES[:1] if setting.budget == "smoke" else KERNEL_RATES
-    rates = kernel_rates_of(method, asked)
-    return [{"decay_kernels": True} if rate == 1 else {"kernel_rate": rate} for rate in rates]
+    keys: list[dict[str, Any]] = [
+        {} if rate == 1 else {"kernel_rate": rate} for rate in kernel_rates_of(method, asked)
+    ]
+    if setting.budget == "cpu" and not authors_of(method).decays_latents:
+        keys.append({"decay_kernels": True})
+    return keys
 
 
 def _rate(setting: Setting) -> tuple[float, ...]:
@@ -186,13 +189,20 @@ def _choice(setting: Setting) -> str:
     rates = ", ".join(f"{rate:g}" for rate in _rates(setting))
     if setting.budget == "smoke":
         return f"learning rate {rates}"
-    return f"the learning rate that is best on held-out images, of {rates}, with that of the kernels {rate_words()}"
+    earlier = " (and, at 1, with it for all)" if setting.budget == "cpu" else ""
+    return (
+        f"the learning rate that is best on held-out images, of {rates}, with that of the kernels "
+        f"{rate_words()}{earlier}"
+    )
 
 
 def rate_words() -> str:
     """KERNEL_RATES in words."""
     times = ", ".join(f"{rate:g}" for rate in KERNEL_RATES if isinstance(rate, float))
-    return f"{times} times as high, or as many times as the method's authors have it"
+    return (
+        f"{times} times as high, or as many times as the method's authors have it; weight decay on kernels only where "
+        f"the authors have it"
+    )
 
 
 def table_methods(setting: Setting) -> Target:
