@@ -400,7 +400,7 @@ def test_an_unfinished_run_has_no_record(tmp_path):
 
 def fake_record(out, run, top1, held_out=None, curves=None):
     """A record as if the run had come to this."""
-    config = run.config.model_dump(mode="json", exclude_none=True)
+    config = settled(run.config).model_dump(mode="json", exclude_none=True)
     counts = [int(1000 * math.exp(-(((n - 31.5) / 16) ** 2))) for n in range(BINS)]
     kernels = [Histogram(stage=1, epoch=n + 1, layer="l", a=0.1 / (n + 1), counts=counts) for n in range(5)]
     numbers = [1.0, 0.9, 0.8, 0.7, 0.6]
