@@ -35,21 +35,27 @@ class Bug(NamedTuple):
 
 
 def read_bugs(folder: Path = FOLDER) -> list[Bug]:
-    """All of them, by area."""
+    """All of a folder, by area."""
     bugs = [bug for path in sorted(folder.glob("*.toml")) for bug in _read(path)]
     names = [bug.name for bug in bugs]
     if twice := {name for name in names if names.count(name) > 1}:
         raise BugError(f"names that stand for two bugs: {', '.join(sorted(twice))}")
+    if not bugs:
+        raise BugError(f"{folder}: there are no bugs in it, as files NAME.toml")
     return bugs
 
 
 def _read(path: Path) -> list[Bug]:
-    content: dict[str, Any] = tomllib.loads(path.read_text())
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+    except ValueError as error:  # of bytes that are no text, too
+        raise BugError(f"{path}: {error}") from None
     tests = content.pop("tests", [])
-    return [_bug(name, path.stem, {"tests": tests} | entry) for name, entry in content.items()]
+    return [_bug(name, path.stem, entry, tests) for name, entry in content.items()]
 
 
-def _bug(name: str, area: str, entry: dict[str, Any]) -> Bug:
+def _bug(name: str, area: str, entry: Any, tests: list[str]) -> Bug:
+    entry = {"tests": tests} | entry if isinstance(entry, dict) else {}
     if entry.keys() != KEYS or not entry["tests"]:
         raise BugError(f"{name}: an entry has {', '.join(sorted(KEYS))} (the tests may be those of the file)")
     if entry["old"] == entry["new"]:

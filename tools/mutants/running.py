@@ -16,7 +16,9 @@ from .bugs import Bug, BugError
 from .copies import Copy, Stopped
 from .places import NATIVE, Changed, Tree
 
-SECONDS = 600  # for the tests of one bug; what takes longer counts as seen
+SECONDS = (
+    600  # for the tests of one bug; what takes longer counts as not seen: a busy machine is slow without a bug
+)
 PASSED, INTERRUPTED = 0, 2  # of pytest's exit codes; 2: a test file could not even be imported
 PYTEST = ["-q", "-p", "no:cacheprovider"]
 
@@ -28,6 +30,7 @@ class Verdict(NamedTuple):
     killed: bool
     seconds: float
     failed: str = ""  # the test that saw it, if it is known
+    timed_out: bool = False  # nothing is known: it may have been seen, or not
 
 
 class Trial(NamedTuple):
@@ -89,6 +92,8 @@ def _check_without_bugs(copy: Copy, verdicts: Sequence[Verdict]) -> None:
     killed = [verdict for verdict in verdicts if verdict.killed]
     tests = {test for verdict in killed for test in ([verdict.failed] if verdict.failed else verdict.bug.tests)}
     code, said = copy.pytest([*PYTEST, *sorted(tests)], SECONDS + 10 * len(tests)) if tests else (PASSED, "")
+    if code is None:
+        raise BugError(f"without any bug the tests that failed do not end in time:\n{said[-4000:]}")
     if code != PASSED:
         raise BugError(f"without any bug, too, there are tests that fail:\n{said[-4000:]}")
 
@@ -131,7 +136,9 @@ def _try(copy: Copy, trial: Trial) -> Verdict:
             raise BugError(f"{bug.name}: the engine is the same with it")
         code, said = copy.pytest([*PYTEST, "-x", *bug.tests], SECONDS)
     seconds = time.monotonic() - begun
-    if code is not None and code > INTERRUPTED:
+    if code is None:
+        return Verdict(bug, killed=False, seconds=seconds, timed_out=True)
+    if code > INTERRUPTED:
         raise BugError(f"{bug.name}: its tests can't be run:\n{said[-2000:]}")
     return Verdict(bug, code != PASSED, seconds, _failed(said))
 
