@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_files import cifar10_python
-from onebit.data import pickles
+from onebit.data import pickled, pickles
 from onebit.data.catalog import load_data
 from onebit.data.pickles import read_pickle
 from onebit.errors import UserError
@@ -136,6 +136,63 @@ def test_a_few_bytes_take_no_memory(tmp_path, content):
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20 * len(content) + 200_000
+
+
+LONG = b"T" + struct.pack("<I", 100_000) + b"x" * 100_000
+
+
+def pairs(count, value):
+    """Different keys, each with the value."""
+    return b"(" + b"".join(b"U\x04%04x%s" % (number, value) for number in range(count)) + b"u"
+
+
+@pytest.mark.parametrize(
+    ("content", "most"),
+    [
+        (b"}U\x01a]" + LONG + b"q\x00a(" + b"h\x00" * 20_000 + b"es", 3_000_000),
+        (b"}U\x01a" + LONG + b"q\x00s" + pairs(20_000, b"h\x00"), 8_000_000),
+        (b"}U\x01a](" + b"N" * 10_000 + b"eq\x00s" + pairs(5000, b"h\x00"), 3_000_000),
+        (b"}U\x01a](" + b"U\x01b" * 10_000 + b"eq\x00s" + pairs(5000, b"h\x00"), 5_000_000),
+    ],
+    ids=["bytes in a list", "bytes in a dictionary", "a list", "a list of bytes"],
+)
+def test_what_is_referred_to_many_times_is_there_once(tmp_path, content, most):
+    """A reference is two bytes of the file: 20,000 of 100 KB would be 2 GB."""
+    tracemalloc.start()
+    try:
+        found = read(tmp_path, b"\x80\x02" + content + b".")
+        _, taken = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < most
+    values = list(found["a"] if len(found) == 1 else found.values())
+    assert len(values) > 5000
+    assert all(value is values[0] for value in values)
+
+
+def test_memory_that_is_not_there_for_text_is_a_refusal(tmp_path, monkeypatch):
+    def none_left(value):
+        raise MemoryError
+
+    content = b"}U\x01aU\x01bs."
+    assert read(tmp_path, content) == {"a": "b"}
+    monkeypatch.setattr(pickles, "_text", none_left)
+    refused(tmp_path, content, "out of memory")
+
+
+def test_nothing_long_is_looked_at_again_and_again(tmp_path):
+    """A step that takes two bytes of the file must not take the time of megabytes."""
+    dtype = b"cnumpy\ndtype\n"
+    for length, words in ((32, "numbers that are not whole"), (33, "numbers that are not whole")):
+        assert pickled._word(b"x" * length) == ("x" * 32 if length == 32 else None)
+        refused(tmp_path, dtype + b"U" + bytes([length]) + b"x" * length + b"\x85R.", words)
+    assert read(tmp_path, b"}U\x01a" + dtype + b"U\x02u1\x85R(K\x03U\x01>tbs.")["a"].dtype == "u1"
+    names = b"}T" + struct.pack("<I", 1000) + b"x" * 1000 + b"Ns."
+    assert read(tmp_path, names) == {"x" * 1000: None}
+    refused(tmp_path, b"}T" + struct.pack("<I", 1001) + b"x" * 1001 + b"Ns.", "a key that is too long")
+    made = b"}U\x01acnumpy.core.multiarray\n_reconstruct\n(%stRs."
+    assert read(tmp_path, made % (b"N" * 10))["a"].shape == (0,)
+    refused(tmp_path, made % (b"N" * 11), "a call with too many arguments")
 
 
 def test_work_and_bytes_are_bounded(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_DIMENSIONS, MOST_NUMBERS = 8, 1 << 28
+MOST_DIMENSIONS, MOST_NUMBERS, LONGEST_WORD = 8, 1 << 28, 32
 DTYPES = {"u1", "i1", "i4", "i8", "u4", "u8"}
 
 
@@ -86,8 +86,8 @@ def _no_bytes(*arguments: Any) -> bytes:
 
 
 def _word(value: Any) -> str | None:
-    """A word, which Python 2 wrote as bytes."""
-    if isinstance(value, bytes) and value.isascii():
+    """A word, which Python 2 wrote as bytes: short ones only, since a file may ask for one again and again."""
+    if isinstance(value, bytes) and len(value) <= LONGEST_WORD and value.isascii():
         return value.decode("ascii")
     return value if isinstance(value, str) else None
 

@@ -21,6 +21,8 @@ from onebit.paths import open_regular
 
 LARGEST = 1 << 28  # bytes; CIFAR's files have at most 155,000,000, half as many again in protocols that spell bytes
 MOST_STEPS = 1 << 21  # CIFAR's files have at most 350,000
+# What a step may look at anew each time, since the file refers to it again and again.
+LONGEST_KEY, MOST_ARGUMENTS = 1000, 10  # CIFAR's have 16 and 4
 # A string of Python 2 in protocol 0: as its repr, in quotes.
 QUOTED = re.compile(rb"""(['"])((?:[^\\]++|\\(?:x[0-9a-f]{2}|[\\'"nrt]))*+)""")
 
@@ -36,15 +38,15 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: {error.strerror}") from None
     try:
         found = _Machine(content).run()
+        if isinstance(found, dict):
+            return _with_text(found)
     except _ForbiddenError as error:
         raise UserError(f"{path}: refused, for its pickle names {error}, which is no array") from None
     except LookupError:  # of a stack that is empty, of something that was never kept
         raise UserError(f"{path}: not a batch of CIFAR (its pickle is damaged)") from None
     except (ValueError, MemoryError) as error:
         raise UserError(f"{path}: not a batch of CIFAR ({str(error) or 'out of memory'})") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: not a batch of CIFAR (it holds a {type(found).__name__})")
-    return {_text(key): _plain(value) for key, value in found.items()}
+    raise UserError(f"{path}: not a batch of CIFAR (it holds a {type(found).__name__})")
 
 
 class _ForbiddenError(Exception):
@@ -146,6 +148,8 @@ class _Machine:
         for key, value in zip(values[::2], values[1::2], strict=True):
             if not isinstance(key, str | bytes):
                 raise ValueError("a key that is no text")
+            if len(key) > LONGEST_KEY:  # it is compared with its equal
+                raise ValueError("a key that is too long")
             target[key] = value
 
     def dictionary(self) -> None:
@@ -191,6 +195,8 @@ class _Machine:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Name) or function.make is None or not isinstance(arguments, tuple):
             raise ValueError("a call of what is no function")
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ValueError("a call with too many arguments")
         made = function.make(*arguments)
         if function is ENCODE:
             self.encoded += len(made)
@@ -268,9 +274,24 @@ def _text(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, PickledArray):
-        return value.array
-    if isinstance(value, list):
-        return [_text(item) for item in value]
-    return _text(value)
+def _with_text(found: dict[Any, Any]) -> dict[str, Any]:
+    """The same, with text for bytes; what the pickle refers to many times is made once, and shared here, too."""
+    made: dict[int, Any] = {}  # by id, while `found` keeps it all alive
+
+    def text(value: Any) -> Any:
+        if not isinstance(value, bytes):
+            return value
+        if id(value) not in made:
+            made[id(value)] = _text(value)
+        return made[id(value)]
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, PickledArray):
+            return value.array
+        if not isinstance(value, list):
+            return text(value)
+        if id(value) not in made:
+            made[id(value)] = [text(item) for item in value]
+        return made[id(value)]
+
+    return {text(key): plain(value) for key, value in found.items()}
