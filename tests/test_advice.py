@@ -120,6 +120,21 @@ def test_packages_are_installed_for_the_python_that_runs(monkeypatch, clone):
     assert "Requirement already satisfied: numpy" in done.stdout
 
 
+def test_setuptools_does_not_take_advice_for_pip_at_work(monkeypatch, clone):
+    """Its hook would give up its own distutils, without which torch.compile fails."""
+
+    class Hook:
+        def find_spec(self, name, path=None, target=None):  # noqa: ARG002 the protocol's
+            asked.append(name)
+
+    asked = []
+    monkeypatch.setattr(sys, "executable", str(clone / ".venv" / "bin" / "python3"))
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+    monkeypatch.setenv("PATH", ELSEWHERE)
+    advice.install("numpy")
+    assert "pip" not in asked
+
+
 def test_without_pip_there_is_uv(monkeypatch, clone):
     tools = clone / "tools"
     tools.mkdir()
@@ -127,7 +142,7 @@ def test_without_pip_there_is_uv(monkeypatch, clone):
     (tools / "uv").chmod(0o755)
     monkeypatch.chdir(clone)
     monkeypatch.setattr(sys, "executable", str(clone / ".venv" / "bin" / "python3"))
-    monkeypatch.setattr(advice.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(advice.importlib.machinery.PathFinder, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", f"{tools}:{ELSEWHERE}")
     assert advice.install("numpy") == "uv pip install --python .venv/bin/python3 numpy"
 

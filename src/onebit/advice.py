@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import shlex
 import shutil
@@ -40,7 +40,7 @@ def install(words: str) -> str:
     """The command that installs packages, quoted as a shell wants them, for the Python that runs."""
     if _is_found("pip", Path(sys.executable).with_name("pip")):
         return f"pip install {words}"
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
+    if not _has_pip() and shutil.which("uv"):
         return f"uv pip install --python {_python()} {words}"
     return f"{_python()} -m pip install {words}"
 
@@ -70,6 +70,13 @@ def _python() -> str:
     """The Python that runs. Where a link leads does not count: that of an environment leads out of it."""
     own = Path(sys.executable)
     return next((name for name in ("python", "python3") if _is_found(name, own.with_name(name))), _typed(own))
+
+
+def _has_pip() -> bool:
+    """Looked for by path alone: a hook of setuptools takes a look for pip by `importlib.util.find_spec` for pip itself
+    at work, and from then on torch.compile fails in this process.
+    """
+    return importlib.machinery.PathFinder.find_spec("pip") is not None
 
 
 def _is_found(name: str, own: Path) -> bool:
