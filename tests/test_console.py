@@ -5,8 +5,12 @@ import sys
 
 import pytest
 
-from onebit import console
+from onebit import checkup, console
+from onebit.binarization import BinarizationReport
+from onebit.commands.export import _against_torch
 from onebit.console import counted
+from onebit.summary import summarize
+from packed_nets import small_model
 from terminals import Terminal, piped
 from training_runs import call, small_flags
 
@@ -75,6 +79,28 @@ def test_one_of_a_kind_is_not_many():
         "1 test image",
         "2 test images",
     ]
+    assert [counted(count, "class") for count in (1, 2)] == ["1 class", "2 classes"]
+
+
+def test_reports_of_one_of_a_kind_say_so(monkeypatch):
+    report = BinarizationReport("pcnn", {"conv": "a layer"}, {}, {})
+    assert str(report).startswith("method pcnn: 1 convolution replaced, 0 skipped")
+    model = small_model()
+    summary = summarize(model)
+    others = sum(not row.precision for row in summary.rows)
+    assert f"{others} others" in str(summary)
+    assert "3 classes" in str(summary)
+    rows = [row for row in summary.rows if row.precision]
+    rest = next(row for row in summary.rows if not row.precision)
+    said = str(summary._replace(classes=("a",), rows=[*rows, rest]))
+    assert re.search(r"^1 other\b", said, re.MULTILINE)
+    assert re.search(r", 1 class$", said, re.MULTILINE)
+    for there, words in ((1, "1 of 1 core may be used"), (8, "1 of 8 cores may be used")):
+        monkeypatch.setattr(checkup, "cores", lambda: 1)
+        monkeypatch.setattr(checkup.os, "cpu_count", lambda there=there: there)
+        assert words in checkup._cpu().found
+    agreement = {"same_class": 1, "of": 1, "images": "random", "difference": 0.1}
+    assert "1 of 1 random image in the same class" in _against_torch(agreement)
 
 
 def test_a_run_of_one_epoch_says_so(tmp_path, capsys):

@@ -413,7 +413,7 @@ def test_bad_input(tmp_path, path):
         ({"calibration": [x]}, "activation_bits=8"),
         ({"description": "\ud800"}, "description must be text of .* printable"),
         ({"class_names": ["caf\udce9"] * 10}, r"class_names: 'caf.udce9' must be text of .* printable"),
-        ({"class_names": ["a"]}, "1 class names for 10 outputs"),
+        ({"class_names": ["a"]}, "1 class name for 10 outputs"),
         ({"class_names": "abcdefghij"}, "use a list of names"),
         ({"class_names": range(10)}, "must be text"),
         ({"class_names": ["a\tb"] * 10}, "printable"),

@@ -157,7 +157,7 @@ def test_pictures_of_kernels(tmp_path, capsys):
     write_model(model, path)
     code, out, _ = call(capsys, "inspect", str(path), "--images", str(folder))
     assert code == 0
-    assert "1 pictures in " in out
+    assert "1 picture in " in out
     assert "white +1, black -1" in out
     assert [file.name for file in folder.iterdir()] == ["00-conv.png"]
     weight = onebit.load(path).binary_state_dict()["conv.weight"]
@@ -231,6 +231,14 @@ def test_help_says_when_8_bit_layers_are_for_a_net(capsys):
     told = " ".join(out.partition("--int8-layers  ")[2].partition("--calibrate")[0].split())
     assert code == 0
     assert all(words in told for words in ("W1A1 net", "many may change", "nearly all answers stay", "onebit eval"))
+
+
+def test_help_says_what_to_leave_as_it_is(capsys):
+    code, out, _ = call(capsys, "train", "--help")
+    assert code == 0
+    for flag, following, more in (("lam", "eta", "much more does harm"), ("w-init", "scale", "for studies of W")):
+        told = " ".join(out.partition(f"  --{flag} ")[2].partition(f"  --{following} ")[0].split())
+        assert f"Leave it: {more}" in told, flag
 
 
 def test_calibration_takes_images_that_the_net_was_trained_on():

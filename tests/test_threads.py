@@ -170,7 +170,7 @@ def test_all_cores_by_many_names(tmp_path, threads, recwarn):
 def test_fewer_cores_than_asked_for(tmp_path):
     """One warning, which names the line that asked."""
     write_model(wire_models()[0], tmp_path / "net.onebit")
-    said = "^threads=65: this process may use 64 cores, so 64 is used$"
+    said = "^threads=65: this process may use 64 cores, so 64 are used$"
     for make in (
         lambda: onebit.load(tmp_path / "net.onebit", threads=65),
         lambda: Engine(wire_models()[0], "auto", 65),

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
+from onebit.console import counted
 from onebit.convolution import QuantizedConv2d
 from onebit.methods import activation_bits_of, check_known, check_taken, layer_of
 from onebit.signs import RELUS, SignFlow
@@ -55,7 +56,8 @@ class BinarizationReport:
     def __str__(self) -> str:
         """A readable list."""
         width = max((len(name) for name in (*self.replaced, *self.skipped, *self.relus)), default=0)
-        lines = [f"method {self.method}: {len(self.replaced)} convolutions replaced, {len(self.skipped)} skipped"]
+        replaced = counted(len(self.replaced), "convolution")
+        lines = [f"method {self.method}: {replaced} replaced, {len(self.skipped)} skipped"]
         if self.share:
             lines[0] += f"; {100 * self.share:.1f} % of the convolutions' weights are in these now"
         lines += [f"  {name or '(model)':<{width}}  now {became}" for name, became in self.replaced.items()]

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Literal, NamedTuple
 
 from onebit.advice import install, install_for, program
+from onebit.console import counted
 from onebit.errors import UserError
 from onebit.machine import cores, this_machine
 from onebit.native import ISA_VARIABLE, ISAS, chosen_isa, native, why_isa
@@ -164,7 +165,8 @@ def _cpu() -> Finding:
     threads = os.environ.get("OMP_NUM_THREADS")
     limit = f"OMP_NUM_THREADS={threads}" if threads else "OMP_NUM_THREADS is not set"
     cpu = this_machine().cpu
-    return Finding("CPU", "ok", f"{cpu}, {cores()} of {os.cpu_count()} cores may be used, {limit}")
+    there = counted(os.cpu_count() or 1, "core")
+    return Finding("CPU", "ok", f"{cpu}, {cores()} of {there} may be used, {limit}")
 
 
 def _data(data_dir: str | None) -> Iterator[Finding]:

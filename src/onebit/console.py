@@ -94,8 +94,10 @@ def say(line: str) -> None:
 
 
 def counted(count: int, what: str) -> str:
-    """'1 epoch', '2 epochs'. Give the singular of a regular noun; a phrase ends with it ('test image')."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    """'1 epoch', '2 epochs', '2 classes'. Give a regular noun's singular; a phrase ends with it ('test image')."""
+    if count != 1:
+        what += "es" if what.endswith("s") else "s"
+    return f"{count} {what}"
 
 
 def complain(who: str, line: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onebit.checking import MAX_NODES, check_graph
+from onebit.console import counted
 from onebit.container import MAX_FILE, pack_container, unpack_container
 from onebit.errors import ExportError, ModelFileError, UserError
 from onebit.graph import INPUT, Array, Graph, GraphError, Node, Value
@@ -79,9 +80,9 @@ class Model:
         self.values = check_graph(self.graph)
         channels, outputs = self.graph.input_shape[0], self.values[self.graph.nodes[-1].name].channels
         if self.preprocessing and not len(self.preprocessing.mean) == len(self.preprocessing.std) == channels:
-            raise GraphError(f"preprocessing must have a mean and a std for each of {channels} channels")
+            raise GraphError(f"preprocessing must have a mean and a std for each of {counted(channels, 'channel')}")
         if self.classes is not None and len(self.classes) != outputs:
-            raise GraphError(f"{len(self.classes)} class names for {outputs} outputs")
+            raise GraphError(f"{counted(len(self.classes), 'class name')} for {counted(outputs, 'output')}")
 
 
 def pack_model(model: Model) -> bytes:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from onebit.console import counted
 from onebit.errors import UserError
 from onebit.machine import cores
 
@@ -64,8 +65,8 @@ def usable_threads(threads: Threads, source: str = "") -> tuple[int, str]:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
         raise UserError(f"{source}: use a whole number, or '{AUTO}' (or 0) for all cores")
     if threads > most:
-        there = f"{most} core{'s' * (most > 1)}"
-        return most, f"{source}: this process may use {there}, so {most} is used"
+        used = f"{most} {'is' if most == 1 else 'are'} used"
+        return most, f"{source}: this process may use {counted(most, 'core')}, so {used}"
     return threads or most, ""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from onebit import shapes
 from onebit.attributes import NUMBER, NUMBER_OR_NULL, REQUIRED, Attribute, flag, one_of, whole, wholes
+from onebit.console import counted
 from onebit.graph import Array, GraphError, Kind, Node, Value
 from onebit.shapes import MAX_WINDOW, Infer, Seen
 
@@ -58,7 +59,7 @@ def check_node(node: Node, inputs: list[Value], seen: Seen | None = None) -> Val
     seen = seen or Seen()
     operation = OPERATIONS[node.op]
     if not operation.least_inputs <= len(inputs) <= operation.most_inputs:
-        raise GraphError(f"has {len(inputs)} inputs")
+        raise GraphError(f"has {counted(len(inputs), 'input')}")
     for value in inputs:
         if value.kind not in operation.takes:
             raise GraphError(f"takes {' or '.join(operation.takes)}, not {value.kind}")

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from onebit.checking import multiply_adds
+from onebit.console import counted
 from onebit.graph import Array, Graph, Node, Value
 from onebit.modelfile import Model, Preprocessing, pack_model
 from onebit.shapes import bconv_shape
@@ -64,7 +65,7 @@ class Summary(NamedTuple):
         """What the net is and what it takes."""
         size = " x ".join(map(str, self.input_shape))
         lines = [f"{self.description or 'a net'} ({self.producer})"]
-        lines.append(f"input {size}" + (f", {len(self.classes)} classes" if self.classes else ""))
+        lines.append(f"input {size}" + (f", {counted(len(self.classes), 'class')}" if self.classes else ""))
         if self.preprocessing:
             mean, std, crop = self.preprocessing
             numbers = ["(" + ", ".join(f"{number:.3g}" for number in each) + ")" for each in (mean, std)]
@@ -78,7 +79,7 @@ class Summary(NamedTuple):
         cells = [_cells(row) for row, yes in zip(self.rows, is_layer, strict=True) if yes]
         rest = [row.bytes for row, yes in zip(self.rows, is_layer, strict=True) if not yes]
         macs = self.total("one_bit_macs") + self.total("float_macs")
-        cells.append((f"{len(rest)} others", *[""] * 6, f"{sum(rest):,}", ""))
+        cells.append((counted(len(rest), "other"), *[""] * 6, f"{sum(rest):,}", ""))
         cells.append(("all", *[""] * 5, f"{self.total('bits'):,}", f"{self.total('bytes'):,}", f"{macs:,}"))
         return columns([heads, *cells], left=5)
 

@@ -13,7 +13,7 @@ from onebit.benching.contestants import PEERS, Row
 from onebit.benching.layers import Layer, Limit
 from onebit.benching.measuring import Effort, Table
 from onebit.benching.scaling import Scaling, Share
-from onebit.console import print_table, tell
+from onebit.console import counted, print_table, tell
 from onebit.machine import Machine
 
 WIDTH = 100
@@ -44,9 +44,9 @@ class Report(NamedTuple):
     def show(self) -> None:
         """Print it."""
         _say(f"{self.file}: {self.description or 'a net'}; input {' x '.join(map(str, self.input_shape))}")
-        cores = f"{self.machine.cores} core{'s' * (self.machine.cores > 1)}"
+        cores = counted(self.machine.cores, "core")
         _say(f"{self.machine.cpu}, {cores}; kernels of onebit: {self.isa}, {self.why_isa}")
-        rounds = f"{self.effort.rounds} round{'s' * (self.effort.rounds > 1)}"
+        rounds = counted(self.effort.rounds, "round")
         _say(f"one thread each, in turns, {rounds} of {self.effort.seconds:g} s; each program in its fastest way")
         weights, workspace = (f"{count / 1e6:.2f} MB" for count in self.memory)
         _say(f"memory of onebit: weights {weights}, and {workspace} for the values of an image")
@@ -137,7 +137,7 @@ def _say(line: str) -> None:
 
 
 def _show_table(table: Table) -> None:
-    images = "1 image" if table.batch == 1 else f"{table.batch} images"
+    images = counted(table.batch, "image")
     headings = ("", "net", "ms a call", "images/s", "times onebit's", "same class", "difference")
     print_table(f"{images} a call", headings, [_cells(table, row) for row in table.rows], left=2, width=WIDTH)
 
@@ -226,5 +226,5 @@ def _told(limit: Limit) -> str:
     if limit.share is None:
         return limit.why
     names = ", ".join(limit.layers[:MOST_NAMES]) + (", ..." if len(limit.layers) > MOST_NAMES else "")
-    count = f"{len(limit.layers)} layer{'s' * (len(limit.layers) > 1)}"
+    count = counted(len(limit.layers), "layer")
     return f"{limit.why}: {100 * limit.share:.1f} % of the time, {count} ({names})"

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from onebit.commands import threads_in
-from onebit.console import tell
+from onebit.console import counted, tell
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _measured(arguments: argparse.Namespace, names: list[str], threads: list[int
     batches = list(dict.fromkeys(arguments.batch or BATCHES))
     most = MOST_BYTES // (4 * math.prod(model.graph.input_shape))
     if max(batches) > most:
-        raise UserError(f"--batch {max(batches)}: use at most {most} images of this size")
+        raise UserError(f"--batch {max(batches)}: use at most {counted(most, 'image')} of this size")
     missing = {name: lacks for name in names if (lacks := PEERS[name].missing())}
     there = [name for name in names if name not in missing]
     nets, effort = Nets(engine, float_twin(model) if there else model), Effort(arguments.rounds, arguments.seconds)

@@ -150,7 +150,8 @@ def _packed(arguments: argparse.Namespace) -> Subject:
 
 def _check_fits(path: str, subject: Subject, data: DataSet) -> None:
     if data.num_classes != subject.num_classes:
-        raise UserError(f"{path}: its net knows {subject.num_classes} classes, the data has {data.num_classes}")
+        known = counted(subject.num_classes, "class")
+        raise UserError(f"{path}: its net knows {known}, the data has {data.num_classes}")
     if data.image_shape != subject.image_shape:
         raise UserError(f"{path}: its net is for images {subject.image_shape}, the data has {data.image_shape}")
     names = subject.class_names

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.advice import program
-from onebit.console import Progress, say, tell
+from onebit.console import Progress, counted, say, tell
 from onebit.errors import UserError
 from onebit.paths import user_path
 
@@ -256,5 +256,6 @@ def _agreement(net: Any, file: Path, images: Any, what: str) -> dict[str, Any]:
 
 
 def _against_torch(agreement: dict[str, Any]) -> str:
-    same = f"{agreement['same_class']} of {agreement['of']} {agreement['images']} images in the same class"
+    images = counted(agreement["of"], f"{agreement['images']} image")
+    same = f"{agreement['same_class']} of {images} in the same class"
     return f"against PyTorch: {same}, outputs differ by at most {agreement['difference']:.1e} of the largest"

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from onebit.console import tell
+from onebit.console import counted, tell
 from onebit.paths import user_path
 from onebit.zoo import model_path
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if drawn:
         from onebit.pictures import LEGEND
 
-        tell(f"{len(drawn)} pictures in {drawn[0].parent}: {LEGEND}")
+        tell(f"{counted(len(drawn), 'picture')} in {drawn[0].parent}: {LEGEND}")
     return 0
 
 

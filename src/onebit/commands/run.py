@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onebit.advice import program
 from onebit.commands import add_threads, threads_of
-from onebit.console import Progress, complain, printable, tell
+from onebit.console import Progress, complain, counted, printable, tell
 from onebit.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                 tell(line_of(outcome), flush=sys.stdout.isatty())
             progress.advance()
     if bad and len(images) > 1:
-        complain("onebit run", f"{bad} of {len(images)} images could not be read")
+        complain("onebit run", f"{bad} of {counted(len(images), 'image')} could not be read")
     return int(bool(bad))
 
 

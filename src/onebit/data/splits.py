@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onebit.console import counted
 from onebit.data.decoding import Decoder, Item
 from onebit.data.folder import Listing
 from onebit.data.keyed import Stream, draw
@@ -131,7 +132,9 @@ class FolderSplit:
                 yield Batch(decoded.images, torch.from_numpy(self.labels[chosen][decoded.kept]))
             elif augmented is not None:  # an update needs images; an evaluation goes on with the others
                 path, reason = decoded.bad[0]
-                raise UserError(f"{path}: none of the {len(chosen)} images of a batch can be read ({reason})")
+                raise UserError(
+                    f"{path}: none of the {counted(len(chosen), 'image')} of a batch can be read ({reason})"
+                )
 
     def _items(self, rows: Sequence[Rows], augmented: Pass | None) -> Iterator[list[Item]]:
         for chosen in rows:

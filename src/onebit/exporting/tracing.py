@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from onebit.console import counted
 from onebit.convolution import QuantizedConv2d
 from onebit.errors import ExportError
 from onebit.methods import METHODS
@@ -101,7 +102,7 @@ def _forward_of(name: str, layer: QuantizedConv2d) -> Any:
     def forward(x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[1] != layer.in_channels:
             raise ExportError(
-                f"layer {name!r} takes images of {layer.in_channels} channels, not {list(x.shape[1:])}"
+                f"layer {name!r} takes images of {counted(layer.in_channels, 'channel')}, not {list(x.shape[1:])}"
             )
         made: Tensor = _layer_op(x, name, [layer.out_channels, *layer.output_size(x.shape[2], x.shape[3])])
         return made

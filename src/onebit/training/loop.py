@@ -13,6 +13,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+from onebit.console import counted
 from onebit.data.keyed import Stream, shuffled
 from onebit.data.splits import DataSet, Pass, Rows
 from onebit.errors import NotFiniteError, UserError
@@ -102,8 +103,9 @@ class Loop:
             self.spec, self.learner = self._fresh(self.stages[self.position.stage], None)
         if weights.spec != self.spec:
             was, now = weights.spec, self.spec
+            known = counted(was.num_classes, "class")
             raise UserError(
-                f"{self.folder.path}: its net is {was.summary()} for {was.num_classes} classes of {was.data}; "
+                f"{self.folder.path}: its net is {was.summary()} for {known} of {was.data}; "
                 f"config and data ask for {now.summary()} for {now.num_classes} of {now.data}, or have other names"
             )
         begun = self.position.epoch > 0 or self.position.step > 0
@@ -147,8 +149,9 @@ class Loop:
         weights = read_weights(self.config.teacher)
         if (weights.spec.num_classes, weights.spec.image_shape) != (self.data.num_classes, self.data.image_shape):
             raise UserError(
-                f"--teacher {self.config.teacher}: its net is for {weights.spec.num_classes} classes of images "
-                f"{weights.spec.image_shape}, the data has {self.data.num_classes} of {self.data.image_shape}"
+                f"--teacher {self.config.teacher}: its net is for {counted(weights.spec.num_classes, 'class')} "
+                f"of images {weights.spec.image_shape}, "
+                f"the data has {self.data.num_classes} of {self.data.image_shape}"
             )
         teacher = build_trained(weights).to(self.processes.device)
         return teacher.eval().requires_grad_(requires_grad=False)

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from onebit import models
+from onebit.console import counted
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
@@ -194,8 +195,8 @@ def begin_from(net: nn.Module, spec: NetSpec, weights: Weights, path: str) -> No
     """Take over weights: of the same net, of the same net in float, or with inputs of other bits."""
     if weights.spec.num_classes != spec.num_classes:
         raise UserError(
-            f"{path}: its net knows {weights.spec.num_classes} classes, the data has {spec.num_classes}: use other "
-            f"data or another checkpoint"
+            f"{path}: its net knows {counted(weights.spec.num_classes, 'class')}, the data has {spec.num_classes}: "
+            f"use other data or another checkpoint"
         )
     tensors = weights.tensors
     if weights.spec.net.method == "float" and spec.net.method != "float":
