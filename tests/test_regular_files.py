@@ -5,6 +5,7 @@ import signal
 import socket
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,16 +15,18 @@ import onebit
 from data_files import cifar10_python, image_folder
 from onebit.classifying import classify, find_images
 from onebit.commands.eval import is_packed
+from onebit.comparison import running
 from onebit.data.catalog import load_data
 from onebit.data.cifar import CIFARS
 from onebit.data.download import fetch
 from onebit.data.pickles import read_pickle
-from onebit.errors import UserError
+from onebit.errors import UserError, WorkError
 from onebit.imagefiles import BadImageError, read_pixels
-from onebit.paths import open_regular
+from onebit.paths import append_regular, open_regular
 from onebit.reproduction.records import read_record
-from onebit.training.runfolder import METRICS, SUMMARY, RunFolder
-from training_runs import call
+from onebit.training.checkpoints import switch
+from onebit.training.runfolder import LOCK, METRICS, SUMMARY, RunFolder
+from training_runs import call, small_config, small_flags, small_run
 
 NOT_REGULAR = "not a regular file"
 
@@ -152,6 +155,105 @@ def test_pipes_in_place_of_data_and_records(tmp_path, pipe):
         assert not is_packed(str(pipe))
         assert RunFolder(tmp_path).place() == (1, 0)
         assert RunFolder(tmp_path).summary() is None
+
+
+def listened_to(path):
+    """A pipe that somebody reads: to open it would not even fail. The end that reads."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_only_regular_files_are_appended_to(tmp_path, is_read):
+    path = tmp_path / "pipe"
+    reader = listened_to(path)
+    if not is_read:
+        os.close(reader)
+    with nobody_waits(path), pytest.raises(OSError, match=NOT_REGULAR):
+        append_regular(path)
+    with pytest.raises(IsADirectoryError):
+        append_regular(tmp_path)
+    for _ in range(2):
+        with append_regular(tmp_path / "file") as file:
+            file.write(b"x")
+    assert (tmp_path / "file").read_bytes() == b"xx"
+    if is_read:
+        os.close(reader)
+
+
+def test_a_file_that_becomes_a_pipe_before_it_is_appended_to(tmp_path, monkeypatch):
+    file, pipe = tmp_path / "file", tmp_path / "pipe"
+    file.touch()
+    reader, real = listened_to(pipe), os.open
+
+    def replaced(path, *arguments):
+        pipe.replace(path)
+        return real(path, *arguments)
+
+    with monkeypatch.context() as patch, nobody_waits(file):
+        patch.setattr(os, "open", replaced)
+        descriptors = len([*Path("/dev/fd").iterdir()])
+        with pytest.raises(OSError, match=NOT_REGULAR):
+            append_regular(file)
+        assert len([*Path("/dev/fd").iterdir()]) == descriptors
+    os.close(reader)
+
+
+def test_a_lock_that_is_a_pipe(tmp_path, capsys):
+    """In a folder to train in, to go on in, to compare in; and in that of a run which is compared."""
+    run, fresh, several = tmp_path / "run", tmp_path / "fresh", tmp_path / "several"
+    small_run(run, epochs=1)
+    (run / SUMMARY).unlink()
+    (run / LOCK).unlink(missing_ok=True)
+    fresh.mkdir()
+    several.mkdir()
+    locks = [folder / LOCK for folder in (run, fresh, several)]
+    for lock in locks:
+        os.mkfifo(lock)
+    with nobody_waits(*locks):
+        for words in (
+            ["train", "--resume", str(run)],
+            ["train", *small_flags(), "--out", str(fresh)],
+            ["compare", "--methods", "pcnn", *small_flags(), "--out", str(several)],
+        ):
+            code, _, err = call(capsys, *words, "--quiet")
+            path = Path(words[-1]) / LOCK
+            assert (code, err.splitlines()[-1]) == (
+                2,
+                f"onebit {words[0]}: {path}: {NOT_REGULAR} (a pipe, a socket or a device)",
+            )
+        assert not RunFolder(run).is_busy()
+
+
+def test_pipes_in_place_of_what_a_run_writes(tmp_path):
+    run, log = tmp_path / "run", tmp_path / "run" / METRICS
+    run.mkdir()
+    os.mkfifo(log)
+    files = [run / ".a.next", run / ".commit.next", run / "a"]
+    with nobody_waits(log, *files):
+        with pytest.raises(WorkError, match=f"{METRICS}: {NOT_REGULAR}"):
+            RunFolder(run).log({"kind": "epoch"})
+        for file in files:
+            os.mkfifo(file)
+        switch(run, {"a": b"content"})
+    assert (run / "a").read_bytes() == b"content"
+    log.unlink()
+    for epoch in (1, 2):
+        RunFolder(run).log({"epoch": epoch})
+    assert log.read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
+
+
+def test_what_a_compared_run_says_is_no_pipe(tmp_path, monkeypatch):
+    run = SimpleNamespace(name="run", label="run", config=small_config())
+    said = tmp_path / "run" / "output.txt"
+    said.parent.mkdir()
+    os.mkfifo(said)
+    monkeypatch.setattr(running, "prepare", lambda folder, run: ["train", "--no-such-flag"])
+    with nobody_waits(said):
+        process = running._start(tmp_path, run)
+        process.popen.wait()
+        process.popen.stdin.close()
+    assert "--no-such-flag" in said.read_text()
 
 
 def test_a_batch_of_cifar_that_is_a_pipe(tmp_path):

@@ -260,6 +260,6 @@ def test_two_comparisons_share_no_folder(tmp_path):
 
 def test_a_lock_that_is_no_file(tmp_path):
     (tmp_path / LOCK).mkdir()
-    with pytest.raises(UserError, match=f"{tmp_path}: Is a directory"):
+    with pytest.raises(UserError, match=f"{tmp_path / LOCK}: Is a directory"):
         RunFolder(tmp_path).open()
     assert not RunFolder(tmp_path).is_busy()

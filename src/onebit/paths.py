@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import tempfile
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 
@@ -28,14 +28,24 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     once it is open, since the name may stand for something else by then.
     """
     _check_regular(os.stat(path).st_mode, path)  # noqa: PTH116 a million images: strings, not Paths
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
+    return os.fdopen(_opened(path, os.O_RDONLY), "rb")
+
+
+def append_regular(path: Path) -> BufferedWriter:
+    """The file, made if need be, open to be written at its end; nothing but a regular file, as above."""
+    if path.exists():
+        _check_regular(path.stat().st_mode, path)
+    return os.fdopen(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
+def _opened(path: str | os.PathLike[str], flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
     try:
         _check_regular(os.fstat(descriptor).st_mode, path)
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def _check_regular(mode: int, path: str | os.PathLike[str]) -> None:

@@ -115,7 +115,9 @@ def prepare(folder: Path, run: Job) -> list[str]:
 
 def _start(folder: Path, run: Job) -> Process:
     words, where = [*prepare(folder, run), "--quiet"], folder / run.name
-    with (where / "output.txt").open("wb") as output:
+    said = where / "output.txt"
+    said.unlink(missing_ok=True)  # a pipe of that name would be waited for
+    with said.open("xb") as output:
         popen = subprocess.Popen(  # noqa: S603 our own interpreter and module; no shell
             [sys.executable, "-m", "onebit.commands.compare_worker", *words],
             stdin=subprocess.PIPE,

@@ -65,7 +65,8 @@ def _drop(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
+    path.unlink(missing_ok=True)  # a pipe of that name would be waited for
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
+from onebit.paths import append_regular
+
 # The system's locks (lockf) belong to a process: they do not keep two holders in one apart, and go when the process
 # closes the file, wherever it opened it. So who holds what in this process is written down here. Locks that belong
 # to an open file (flock) would need no list, but live on in workers after the process that forked them was killed.
@@ -29,7 +31,7 @@ class Lock:
                 return True
             if self._is_held_here():
                 return False
-            file = self.path.open("ab")
+            file = append_regular(self.path)
             if not _locked(file):
                 file.close()
                 return False
@@ -45,7 +47,7 @@ class Lock:
                 return False
             if self._is_held_here():  # to open and close the file would let it go
                 return True
-            with self.path.open("ab") as file:
+            with append_regular(self.path) as file:
                 return not _locked(file)
 
     def release(self) -> None:

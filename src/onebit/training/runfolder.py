@@ -27,7 +27,7 @@ from torch import Tensor
 from onebit.errors import ModelFileError, UserError, WorkError
 from onebit.jsonfields import is_int, parse_json
 from onebit.machine import source_commit, this_machine
-from onebit.paths import open_regular
+from onebit.paths import append_regular, open_regular
 from onebit.training.checkpoints import recover, switch
 from onebit.training.config import Config, settled
 from onebit.training.locks import Lock
@@ -103,7 +103,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             is_ours = self._lock.take()
         except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror or error}") from None
+            raise UserError(f"{error.filename or self.path}: {error.strerror or error}") from None
         if not is_ours:
             raise UserError(f"{self.path}: another process is training there")
         recover(self.path)
@@ -119,8 +119,8 @@ class RunFolder:
     def log(self, record: dict[str, Any]) -> None:
         """Add a record to the metrics."""
         try:
-            with (self.path / METRICS).open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            with append_regular(self.path / METRICS) as file:
+                file.write(f"{json.dumps(record)}\n".encode())
         except OSError as error:
             kept = "the last checkpoint is whole" if self.has_checkpoint() else "nothing was saved yet"
             raise WorkError(f"{self.path / METRICS}: {error.strerror}; {kept}") from error
@@ -137,7 +137,7 @@ class RunFolder:
     def save(self, files: dict[str, bytes], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Switch to a new checkpoint: these files and this state."""
         if (self.path / METRICS).is_file():
-            with (self.path / METRICS).open("ab") as metrics:
+            with append_regular(self.path / METRICS) as metrics:
                 os.fsync(metrics.fileno())  # what a checkpoint counts on must not be lost before it
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         numbers = numbers | {"weights": hashlib.sha256(files[WEIGHTS]).hexdigest()}
