@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from onebit.comparison.plan import stored
 from onebit.errors import UserError
+from onebit.reproduction.records import record_of
 from onebit.training.checkpoints import recover
 from onebit.training.locks import Lock
-from onebit.training.runfolder import LOCK, METRICS, SUMMARY, RunFolder
+from onebit.training.runfolder import ENVIRONMENT, LOCK, METRICS, SUMMARY, RunFolder
+from test_regular_files import nobody_waits
 from training_runs import call, small_run
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -148,6 +150,63 @@ def test_other_files_with_deep_json(tmp_path):
     (tmp_path / "plan.json").write_text(DEEP)
     with pytest.raises(UserError, match="not a plan"):
         stored(tmp_path)
+
+
+def shown(run, **changes):
+    """A change of what the file says, as text."""
+    return json.dumps(json.loads((run / ENVIRONMENT).read_text()) | changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]", "7", "null", "", "{", "{}", DEEP, '{"cpu": ' + DEEP + "}", "\udcff", '{"cpu": "x", "threads": 1}',
+        {"packages": []}, {"packages": {}}, {"packages": "torch"}, {"packages": None}, {"cpu": 7}, {"threads": "x"},
+        {"commit": []},
+    ],
+    ids=range(17),
+)  # fmt: skip
+def test_an_environment_that_is_none_makes_no_record(run, text):
+    (run / ENVIRONMENT).write_text(text if isinstance(text, str) else shown(run, **text), errors="surrogateescape")
+    with pytest.raises(UserError, match=f"^{run}: its {ENVIRONMENT}, {METRICS} or {SUMMARY} is not one"):
+        record_of(run, "digits")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]", "7", "", "{", "{}", DEEP, '{"kind": ' + DEEP + "}", "\udcff", '{"kind": "kernels"}',
+        '{"kind": "kernels", "layers": [1]}', '{"kind": "kernels", "layers": {"a": 1}}',
+        '{"kind": "kernels", "layers": {"a": {}}}', '{"kind": "epoch", "loss_s": "x"}',
+        '{"kind": "epoch", "loss_s": []}', '{"kind": "epoch", "loss_s": 1%s}' % ("0" * 400), '{"kin',
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_metrics_that_are_none_make_no_record(run, line):
+    metrics = run / METRICS
+    assert record_of(run, "digits").curves["epoch"] == [1]
+    for text in (f"{line}\n{metrics.read_text()}", f"{metrics.read_text()}{line}\n"):
+        metrics.write_text(text, errors="surrogateescape")
+        with pytest.raises(UserError, match=f"^{run}: its {ENVIRONMENT}, {METRICS} or {SUMMARY} is not one"):
+            record_of(run, "digits")
+
+
+def test_a_summary_that_lacks_something_makes_no_record(run):
+    summary = RunFolder(run).summary()
+    for changed in ({k: v for k, v in summary.items() if k != "seed"}, summary | {"test_top1": 101}):
+        (run / SUMMARY).write_text(json.dumps(changed))
+        with pytest.raises(UserError, match=f"^{run}: its "):
+            record_of(run, "digits")
+
+
+@pytest.mark.parametrize("name", [ENVIRONMENT, METRICS])
+def test_files_that_are_not_there_make_no_record(run, name):
+    (run / name).unlink()
+    with pytest.raises(UserError, match=f"^{run}: {name}: No such file"):
+        record_of(run, "digits")
+    os.mkfifo(run / name)
+    with nobody_waits(run / name), pytest.raises(UserError, match=f"^{run}: {name}: not a regular file"):
+        record_of(run, "digits")
 
 
 HOLD = """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import nn
 
 from onebit.counting import bits_of, storage
 from onebit.errors import UserError
@@ -20,8 +21,9 @@ from onebit.training.config import FREE_AT_RESUME, Config, settled
 from onebit.training.kernels import BINS
 from onebit.training.nets import build_trained, read_weights
 from onebit.training.recipes import checked, command_of, without_places
-from onebit.training.runfolder import ENVIRONMENT, METRICS, RunFolder
+from onebit.training.runfolder import ENVIRONMENT, METRICS, SUMMARY, RunFolder
 
+Said = dict[str, Any]  # by a file that may be damaged, or anybody's
 RECORDS = "records"
 CURVES = (
     "stage", "epoch", "loss_s", "loss_p", "train_top1", "held_out_top1", "held_out_loss", "test_top1", "test_loss",
@@ -101,14 +103,26 @@ def record_of(folder: Path, data_name: str) -> Record | None:
     summary = run.summary()
     if summary is None:
         return None
-    environment = json.loads((folder / ENVIRONMENT).read_text())
-    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     config = checked(run.stored_config())
     net = build_trained(read_weights(folder))
+    try:
+        return _made(folder.name, data_name, config, net, summary, run.environment(), run.records())
+    except OSError as error:
+        raise UserError(f"{folder}: {Path(error.filename or '').name}: {error.strerror}") from None
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):  # a ValidationError is a ValueError
+        raise UserError(
+            f"{folder}: its {ENVIRONMENT}, {METRICS} or {SUMMARY} is not one that this version writes; remove the "
+            f"folder to train the run again"
+        ) from None
+
+
+def _made(
+    name: str, data_name: str, config: Config, net: nn.Module, summary: Said, environment: Said, lines: list[Said]
+) -> Record:
     kept, (weight_bits, activation_bits) = storage(net), bits_of(net)
     epochs = [line for line in lines if line["kind"] == "epoch"]
     return Record(
-        name=folder.name,
+        name=name,
         net=summary["net"],
         data=data_name,
         command=command_of(without_places(config)),

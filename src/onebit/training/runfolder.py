@@ -172,6 +172,16 @@ class RunFolder:
         stage, epoch = last.get("stage", 0), last.get("epoch", 0)
         return (stage, epoch) if is_int(stage) and is_int(epoch) and stage > 0 <= epoch else (1, 0)
 
+    def environment(self) -> dict[str, Any]:
+        """What it ran on; nothing, if the file says none. Raises OSError where it can't be read."""
+        with open_regular(self.path / ENVIRONMENT) as file:
+            return _record(file.read())
+
+    def records(self) -> list[dict[str, Any]]:
+        """The metrics, a record a line; what is none is empty. Raises OSError where they can't be read."""
+        with open_regular(self.path / METRICS) as file:
+            return [_record(line) for line in file.read().splitlines()]
+
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if it is there and is one."""
         try:
