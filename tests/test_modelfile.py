@@ -15,7 +15,7 @@ from onebit import checking, container, jsonfields, modelfile
 from onebit.container import KEY
 from onebit.graph import Graph, Node
 from onebit.modelfile import Model, Preprocessing, pack_model, read_model, unpack_model, write_model
-from onebit.operations import OPERATIONS
+from onebit.operations import OPERATIONS, default_attributes
 from onebit.reference import Reference
 from onebit.summary import summarize
 from packed_nets import small_model
@@ -352,21 +352,63 @@ def test_work_of_pools_counts():
         Node("p1", "max_pool2d", ("p0",), pool | {"dilation": [1, 1]}),
         Node("p2", "avg_pool2d", ("p1",), pool | {"count_include_pad": True}),
     ]
-    build(*pools[:2], shape=(64, 2040, 2040))
+    build(*pools[:2], shape=(4, 2040, 2040))
     with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
-        build(*pools, shape=(64, 2040, 2040))
+        build(*pools, shape=(4, 2040, 2040))
     small = pool | {"kernel_size": [7, 7], "padding": [3, 3], "dilation": [1, 1]}  # as 49
     nodes = [Node(f"p{n}", "max_pool2d", (f"p{n - 1}" if n else "input",), small) for n in range(88)]
-    build(*nodes[:87], shape=(64, 2000, 2000))
+    build(*nodes[:87], shape=(4, 2000, 2000))
     with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
-        build(*nodes, shape=(64, 2000, 2000))
+        build(*nodes, shape=(4, 2000, 2000))
 
 
 def test_work_of_every_node_counts():
-    nodes = [Node(f"t{n}", "tanh", (f"t{n - 1}" if n else "input",)) for n in range(4097)]
-    build(*nodes[:4096], shape=(1 << 8, 1 << 10, 1 << 10))
-    with pytest.raises(ValueError, match="more than 1099511627776 multiply-adds"):
-        build(*nodes, shape=(1 << 8, 1 << 10, 1 << 10))
+    for op, most in (("tanh", 64), ("relu", 256)):
+        nodes = [Node(f"t{n}", op, (f"t{n - 1}" if n else "input",)) for n in range(most + 1)]
+        build(*nodes[:most], shape=(1 << 8, 1 << 10, 1 << 10))
+        with pytest.raises(ValueError, match="as long as more than 1099511627776 multiply-adds"):
+            build(*nodes, shape=(1 << 8, 1 << 10, 1 << 10))
+
+
+def of_weight(*shape, groups=1):
+    return "conv2d", {"weight": np.zeros(shape, np.float32)}, {"groups": groups}
+
+
+@pytest.mark.parametrize(
+    ("op", "tensors", "attributes", "work"),
+    [
+        (*of_weight(32, 32, 3, 3), 32 * 32 * 9 * 36),  # multiply-adds of 6 x 6 places
+        (*of_weight(16, 32, 3, 3), 16 * 32 * 9 * 36),
+        (*of_weight(4, 32, 3, 3), 16 * 32 * 9 * 36),  # as if it made 16
+        (*of_weight(64, 16, 3, 3, groups=2), 64 * 16 * 9 * 36),
+        (*of_weight(32, 1, 3, 3, groups=32), 16 * 32 * 9 * 36),
+        (*of_weight(64, 1, 3, 3, groups=32), 8 * 64 * 9 * 36),
+        (*of_weight(512, 1, 1, 1, groups=32), 16 * 512 * 64),  # the numbers that it makes are more
+        ("linear", {"weight": np.zeros((40, 2048), np.float32)}, {}, 40 * 2048),
+        ("linear", {"weight": np.zeros((2, 2048), np.float32)}, {}, 16 * 2048),
+        ("max_pool2d", {}, {"kernel_size": [3, 3], "stride": [1, 1]}, 16 * 9 * 32 * 36),
+        ("avg_pool2d", {}, {"kernel_size": [2, 2], "stride": [2, 2]}, 16 * 4 * 32 * 16),
+        ("adaptive_avg_pool2d", {}, {"output_size": [1, 1]}, 16 * 32 * 81),
+        ("relu", {}, {}, 16 * 2048),
+        *((op, {}, {}, 64 * 2048) for op in ("softmax", "sigmoid", "tanh", "elu", "silu")),
+        ("reshape", {}, {"shape": [2048]}, 64 * 2048),
+    ],
+)
+def test_what_is_slow_is_more_work(op, tensors, attributes, work):
+    given = default_attributes(op) | attributes
+    node = Node("node", op, ("flat" if op == "linear" else "input",), given, tensors)
+    before = [Node("flat", "reshape", ("input",), {"shape": [2048]})] if op == "linear" else []
+    model = build(*before, node, shape=(32, 8, 8))
+    assert checking.work_of(node, model.values) == work
+
+
+def test_sums_of_many_taps_are_more_work():
+    """Beyond 16 bits plain loops add them up."""
+    for planes, factor in ((63, 1), (64, 16)):
+        sums = conv("sums", "bits", planes=planes, kernel_size=[32, 32], out_channels=16)
+        end = Node("end", "affine", ("sums",), {}, {"scale": np.ones(1, np.float32)})
+        values = build(Node("bits", "sign", ("input",)), sums, end, shape=(planes, 32, 32)).values
+        assert checking.work_of(sums, values) == factor * 16 * planes * 1024
 
 
 def test_many_nodes_may_share_a_tensor():

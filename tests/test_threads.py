@@ -252,8 +252,17 @@ def test_a_large_batch_can_be_interrupted():
     np.testing.assert_array_equal(net(images[:1]), outputs[:1])
 
 
+def much_softmax():
+    """Not many numbers, but a power of each, and a softmax reads rows of pixels again."""
+    net = Chain(64, 512, 512)
+    for _ in range(8):
+        net.add("softmax")
+    return net.model()
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_one_image_that_takes_long_can_be_interrupted(threads, monkeypatch):
+@pytest.mark.parametrize("op", ["bconv2d", "softmax"])
+def test_one_image_that_takes_long_can_be_interrupted(op, threads, monkeypatch):
     """Within a step, and the net runs again; a stop that nobody wants changes no bit."""
 
     class Interrupted(Exception):  # noqa: N818
@@ -263,8 +272,8 @@ def test_one_image_that_takes_long_can_be_interrupted(threads, monkeypatch):
         raise Interrupted
 
     layer = Chain(64, 160, 160).add("sign").bconv(64, 64, taps=(7, 7), padding=[3, 3, 3, 3])
-    model = sums_of(layer).model()
-    net, images = Engine(model, "scalar", threads), np.ones((1, 64, 160, 160), np.float32)
+    model = sums_of(layer).model() if op == "bconv2d" else much_softmax()
+    net, images = Engine(model, "scalar", threads), np.ones((1, *model.graph.input_shape), np.float32)
     outputs = np.full(images.shape, np.nan, np.float32)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:

@@ -11,11 +11,23 @@ from onebit.shapes import Seen, bconv_shape
 MAX_NODES = 10_000
 MAX_SIDE = 1 << 20  # of a value
 MAX_VALUE = 1 << 28  # numbers in one value, for one image
-MAX_WORK = 1 << 40  # multiply-adds for one image, numbers that pools look at, and those that others make
+MAX_WORK = 1 << 40  # for one image, as `work_of` counts: half a minute of convolution, minutes of anything else
 MAX_SUM = (1 << 31) - 1  # sums are 32-bit integers
 MAX_WEIGHTS = 1 << 28  # numbers of all tensors, written out as engines have them
 
 PAYS_BY_AXES = 4  # as in native/src/pools.c
+
+# What else takes as long as so many multiply-adds of a convolution with many channels. One core did, a second, with
+# AVX2 (in plain C): 34e9 (7e9) of those; depthwise 0.9e9 to 5e9 (0.4e9 to 2e9), 64 channels to one 1.8e9 (0.4e9),
+# bits with more than `MANY_TAPS` 0.23e9; 0.14e9 to 8e9 (0.16e9 to 0.4e9) looks of max pools; 0.2e9 to 4e9 numbers
+# that are added, clipped or copied; 0.08e9 to 0.27e9 of tanh, sigmoid, silu, elu, softmax and reshape.
+FULL_GROUP = 16  # outputs of a group that kernels make at a time: fewer take as long
+MANY_TAPS = 65_535  # as in native/src/bconv2d.h
+PER_TAP_OF_MANY = 16
+PER_LOOK = 16  # of a pool
+PER_NUMBER = 16  # that a node makes
+PER_SLOW_NUMBER = 64
+SLOW = ("sigmoid", "silu", "tanh", "elu", "softmax", "reshape")
 
 WEIGHTS = ("kernels", "masks", "modulation", "weight", "weight_scale")  # roles
 PER_CHANNEL = {"affine": 2, "prelu": 1, "sign": 2, "threshold": 2}  # numbers for each channel, in the output stage
@@ -35,7 +47,7 @@ def check_graph(graph: Graph) -> dict[str, Value]:
             raise GraphError(f"node {node.name!r} ({node.op}): {error}") from None
         work += work_of(node, values)
         if work > MAX_WORK:
-            raise GraphError(f"an image takes more than {MAX_WORK} multiply-adds")
+            raise GraphError(f"an image takes as long as more than {MAX_WORK} multiply-adds")
     if values[graph.nodes[-1].name].kind != "float":
         raise GraphError("the last node must make floats")
     if (weights := written_out(graph, values)) > MAX_WEIGHTS:
@@ -85,8 +97,18 @@ def multiply_adds(node: Node, values: dict[str, Value]) -> int:
 
 
 def work_of(node: Node, values: dict[str, Value]) -> int:
-    """What a node does for one image, roughly: multiply-adds, or numbers that it looks at, or makes."""
-    return max(multiply_adds(node, values), looked_at(node, values), values[node.name].size)
+    """How long a node takes for one image, roughly, in multiply-adds of a convolution with many channels."""
+    per_number = PER_SLOW_NUMBER if node.op in SLOW else PER_NUMBER
+    return max(_full_groups(node, values), PER_LOOK * looked_at(node, values), per_number * values[node.name].size)
+
+
+def _full_groups(node: Node, values: dict[str, Value]) -> int:
+    """Multiply-adds, if each group had so many outputs that kernels are fast."""
+    groups: int = node.attributes.get("groups", 1)
+    outputs = values[node.name].channels // groups
+    adds = multiply_adds(node, values) // outputs * max(outputs, FULL_GROUP)
+    many_taps = values[node.name].kind == "sums" and _row(node, values) > MANY_TAPS
+    return adds * PER_TAP_OF_MANY if many_taps else adds
 
 
 def looked_at(node: Node, values: dict[str, Value]) -> int:

@@ -31,7 +31,7 @@ PADDINGS = ("zeros", "reflect", "replicate", "circular")
 
 PASSED = (1 << 64) - 1  # the offset of a value without a place: rows that one step hands to the next
 
-LONG = 1 << 32  # work of an image: with more it may take a second, and is to be interrupted within
+LONG = 1 << 32  # work of an image: with more it may take some seconds, and is to be interrupted within
 MAX_WORKSPACE = 1 << 33  # bytes for the values of one image
 
 
