@@ -379,6 +379,21 @@ def test_weights_that_no_program_holds_are_refused_before_memory_is_taken(kind, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_floats_that_nodes_share_count_at_each_in_arrays(tmp_path, monkeypatch):
+    """An .npz file has them once for every node: in 4 bytes, not in one as bits are."""
+    from onebit.exchange import limits
+
+    net, weight = Chain(64, 1, 1), {"weight": np.ones((64, 64, 1, 1), np.float32)}
+    for _ in range(10):
+        net.add("conv2d", tensors=weight)
+    model = net.model()
+    monkeypatch.setattr(limits, "MAX_BYTES", 4 * 10 * 64 * 64)
+    content_of(model, "npz")
+    monkeypatch.setattr(limits, "MAX_BYTES", 4 * 10 * 64 * 64 - 1)
+    with pytest.raises(ExportError, match="written out, take 163,840 bytes"):
+        content_of(model, "npz")
+
+
 def test_convert(tmp_path):
     """From a path, a name of the zoo, what is loaded; by the ending, or as asked for; whole files only."""
     needs("onnx", "onnxruntime")

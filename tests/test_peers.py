@@ -12,6 +12,8 @@ import torch
 from hypothesis import given, settings
 
 import onebit
+from onebit.errors import ExportError
+from onebit.exchange import limits
 from onebit.operations import OPERATIONS
 from onebit.peers import torch_net
 from onebit.peers.agreement import compare, draw_images
@@ -20,6 +22,7 @@ from onebit.peers.twin import float_twin
 from onebit.reference import Reference
 from packed_nets import Inception, Mobile, lived_in, small_model
 from random_nets import nets
+from test_shared_weights import LAYERS, doubled
 from wire_models import Chain, wire_models
 
 
@@ -102,6 +105,45 @@ def test_the_twin_folds_what_nothing_else_reads():
     twin = float_twin(net.model())
     assert [node.op for node in twin.graph.nodes] == ["conv2d", "affine", "relu", "add"]
     np.testing.assert_allclose(Reference(twin)(x), Reference(net.model())(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_layers_share_torch_has_once(name, monkeypatch):
+    """A small file may have thousands of them."""
+    made = []
+    usual = torch_net.weight_of
+    monkeypatch.setattr(torch_net, "weight_of", lambda *given: made.append(usual(*given)) or made[-1])
+    for shares in (True, False):
+        model = doubled(name, shares=shares)
+        assert_agrees(model, in_torch(model), draw_images(2, model.graph.input_shape))
+        assert len(made) == (1 if shares else 2)
+        made.clear()
+
+
+def test_a_frozen_net_has_a_limit(monkeypatch):
+    """It lays weights out again, for every node."""
+    model = doubled("Winograd", shares=True)
+    x = draw_images(1, model.graph.input_shape)
+    monkeypatch.setattr(limits, "MAX_BYTES", 8 * 32 * 16 * 9 - 1)
+    with pytest.raises(ExportError, match="its weights, written out, take 37,000 bytes"):
+        torch_net.ways(model, x)["frozen"]()
+    assert fastest(torch_net.ways(model, x), x)[0] == "eager"
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_layers_share_the_twin_shares(name):
+    """And folds no scale into it, so that each would have its own."""
+    shared, apart = (float_twin(doubled(name, shares=shares)) for shares in (True, False))
+    behind = {"layer a", "norm a", "layer b", "norm b"}
+    ops = [[node.op for node in twin.graph.nodes if node.name in behind] for twin in (shared, apart)]
+    assert ops == [["conv2d", "affine"] * 2, ["conv2d"] * 2]
+    a, b = (node.tensors["weight"] for node in shared.graph.nodes if node.op == "conv2d")
+    assert a is b
+    x = draw_images(2, shared.graph.input_shape)
+    assert_agrees(shared, in_torch(shared), x)
+    kind = LAYERS[name][2]["op"]
+    if kind == "conv2d":  # no kernels that are drawn
+        np.testing.assert_allclose(Reference(shared)(x), Reference(apart)(x), rtol=1e-3, atol=1e-3)
 
 
 def needs(*modules):

@@ -16,7 +16,7 @@ from onebit.native import native
 from onebit.operations import default_attributes
 from onebit.packing import pack_kernels, pack_signs
 from onebit.reference import Reference
-from onebit.weights import laid_out
+from onebit.weights import dense_kernels, laid_out
 from wire_models import Chain
 
 RNG = np.random.default_rng(0)
@@ -282,3 +282,33 @@ def test_a_layer_that_must_keep_zeros_does_not_share_with_one_that_need_not():
     for isa in HERE:
         ways = {kernel for kernel in kernels[isa] if "floats" in kernel}
         assert ways == ({"floats"} if isa in {"scalar", "neon"} else {"floats", "Winograd or floats"})
+
+
+def test_kernels_that_layers_share_are_unpacked_once(tmp_path, monkeypatch):
+    """As arrays and as pictures: thousands of layers may share them."""
+    from onebit import pictures, weights
+
+    calls = []
+    monkeypatch.setattr(weights, "dense_kernels", lambda *given: calls.append(given) or dense_kernels(*given))
+    shared, apart = (doubled("bits", shares=shares) for shares in (True, False))
+    one, two = Reference(shared).binary_state_dict(), Reference(apart).binary_state_dict()
+    assert len(calls) == 1 + 2
+    assert list(one) == list(two) == ["layer a.weight", "layer b.weight"]
+    assert one["layer a.weight"] is one["layer b.weight"]
+    assert not one["layer a.weight"].flags.writeable
+    for name, weight in two.items():
+        np.testing.assert_array_equal(weight, one[name])
+        assert weight.flags.writeable
+    calls.clear()
+    drawn = [pictures.draw_kernels(model, tmp_path / name) for name, model in (("1", shared), ("2", apart))]
+    assert len(calls) == 1 + 2
+    assert [file.name for file in drawn[0]] == ["00-layer_a.png", "01-layer_b.png"]
+    assert len({file.read_bytes() for files in drawn for file in files}) == 1
+
+
+def test_pictures_of_large_kernels_are_small():
+    """A file of some MB may have kernels of a million taps: 36 pixels each would take all memory."""
+    from onebit.pictures import kernel_grid
+
+    weight = np.where(RNG.random((2, 3, 40, 33)) < 0.5, np.int8(-1), np.int8(1))
+    np.testing.assert_array_equal(kernel_grid(weight), kernel_grid(weight[..., :32, :32].copy()))

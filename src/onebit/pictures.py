@@ -13,9 +13,9 @@ from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
 from onebit.paths import write_whole
-from onebit.weights import packed_state_dict
+from onebit.weights import one_bit_layers, signs_of
 
-SHOWN = 32  # kernels and planes of a layer; a picture of all would be too large to look at
+SHOWN = 32  # kernels and planes of a layer, rows and columns of a kernel; all would be too large to look at
 TAP = 6  # pixels
 GREY = 128
 LEGEND = f"white +1, black -1; a row for each kernel, a column for each input channel, the first {SHOWN} of each"
@@ -29,19 +29,25 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
         raise UserError(f"{folder}: a file; the pictures need a folder")
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    for name, weight in packed_state_dict(model).items():
+    drawn: dict[str, bytes] = {}  # by the first layer that has these kernels
+    for node, first in one_bit_layers(model):
         # A file's text must not choose folders.
-        plain = re.sub(r"[^\w.-]", "_", name.removesuffix(".weight")).lstrip(".") or "layer"
+        plain = re.sub(r"[^\w.-]", "_", node.name).lstrip(".") or "layer"
         files.append(folder / f"{len(files):02d}-{plain[:100]}.png")
-        drawn = io.BytesIO()
-        Image.fromarray(kernel_grid(weight)).save(drawn, "png")
-        write_whole(files[-1], drawn.getvalue())
+        if first not in drawn:
+            content = io.BytesIO()
+            Image.fromarray(kernel_grid(signs_of(model, node))).save(content, "png")
+            drawn[first] = content.getvalue()
+        write_whole(files[-1], drawn[first])
     return files
 
 
 def kernel_grid(weight: Array, shown: int = SHOWN, tap: int = TAP) -> NDArray[np.uint8]:
-    """The pixels: kernels (out, planes, kh, kw) from -1 (black) to +1, the first of them; grey lines between."""
-    weight = weight[:shown, :shown]
+    """The pixels: kernels (out, planes, kh, kw) from -1 (black) to +1, the first of them; grey lines between.
+
+    Of kernels that are larger than `SHOWN` a corner, since one may have a million taps.
+    """
+    weight = weight[:shown, :shown, :SHOWN, :SHOWN]
     tiles = (
         np.rint(127.5 * (weight.astype(np.float32) + 1)).astype(np.uint8).repeat(tap, axis=2).repeat(tap, axis=3)
     )

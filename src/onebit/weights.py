@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from onebit.checking import first_alike
 from onebit.graph import Array, Node
 from onebit.modelfile import Model
 from onebit.packing import unpack_kernels, unpack_signs
@@ -65,10 +66,27 @@ def directed(node: Node, channels: int) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def packed_state_dict(model: Model) -> dict[str, Array]:
-    """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'."""
-    nodes = [node for node in model.graph.nodes if node.op == "bconv2d"]
-    channels = [model.values[node.inputs[0]].channels for node in nodes]
-    return {
-        f"{node.name}.weight": dense_kernels(node, count // node.attributes["groups"])
-        for node, count in zip(nodes, channels, strict=True)
-    }
+    """The 1-bit kernels as int8 arrays of -1 and +1, by the names of their layers: 'NAME.weight'.
+
+    Layers that share their kernels share one array, which can't be written to.
+    """
+    made: dict[str, Array] = {}  # by the first node that has it
+    state: dict[str, Array] = {}
+    for node, first in one_bit_layers(model):
+        if first in made:
+            made[first].flags.writeable = False
+        else:
+            made[first] = signs_of(model, node)
+        state[f"{node.name}.weight"] = made[first]
+    return state
+
+
+def one_bit_layers(model: Model) -> list[tuple[Node, str]]:
+    """Every `bconv2d`, with the name of the first one that has the same kernels, often its own."""
+    first = first_alike(model.graph, model.values)
+    return [(node, first[node.name]) for node in model.graph.nodes if node.op == "bconv2d"]
+
+
+def signs_of(model: Model, node: Node) -> Array:
+    """The +-1 weight of a `bconv2d` of a model."""
+    return dense_kernels(node, model.values[node.inputs[0]].channels // node.attributes["groups"])

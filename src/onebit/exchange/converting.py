@@ -85,7 +85,7 @@ def model_of(net: str | Path | Runnable | Model) -> Model:
 
 def content_of(model: Model, kind: Kind, *, packed: bool = False) -> bytes:
     """The bytes of the file."""
-    check_weights(model, bytes_each=1 if kind == "npz" else 4)
+    check_weights(model, as_floats=kind != "npz")
     if kind == "npz":
         from onebit.exchange.arrays import npz_bytes
 

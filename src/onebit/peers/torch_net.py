@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onebit.checking import first_alike
+from onebit.exchange.limits import check_weights
 from onebit.graph import INPUT, Node
 from onebit.modelfile import Model
 from onebit.peers.runner import Runner, Ways
@@ -24,11 +26,23 @@ Operation = Callable[..., Tensor]  # of the values that a node reads
 
 
 class Interpreter(nn.Module):
-    """A packed net in PyTorch's operations. Weights are constants, so a traced net has nothing left to look up."""
+    """A packed net in PyTorch's operations. Weights are constants, so a traced net has nothing left to look up.
+
+    Nodes that share a weight share one tensor.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.steps = [(node.name, node.inputs, OPERATIONS[node.op](model, node)) for node in model.graph.nodes]
+        first = first_alike(model.graph, model.values)
+        weights: dict[str, Tensor] = {}  # by the name of the first node that has it
+        self.steps: list[tuple[str, tuple[str, ...], Operation]] = []
+        for node in model.graph.nodes:
+            given = []
+            if node.name in first:
+                if first[node.name] not in weights:
+                    weights[first[node.name]] = _weight(model, node)
+                given = [weights[first[node.name]]]
+            self.steps.append((node.name, node.inputs, OPERATIONS[node.op](model, node, *given)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Images to outputs."""
@@ -46,6 +60,7 @@ def ways(model: Model, images: Floats, threads: int = 1) -> Ways:
         return Runner(_without_gradients(Interpreter(model)), _enter, Tensor.numpy)
 
     def frozen() -> Runner:
+        check_weights(model, as_floats=True)  # it lays them out for every node, shared or not
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated, and still the faster one at times
             traced = torch.jit.trace(Interpreter(model).eval(), _enter(images), check_trace=False)
@@ -67,10 +82,14 @@ def _without_gradients(net: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Te
     return run
 
 
-def _conv(model: Model, node: Node) -> Operation:
+def _weight(model: Model, node: Node) -> Tensor:
+    weight = torch.from_numpy(weight_of(model, node))
+    return weight if node.op == "linear" else weight.contiguous(memory_format=torch.channels_last)
+
+
+def _conv(model: Model, node: Node, weight: Tensor) -> Operation:  # noqa: ARG001
     at = node.attributes
     top, bottom, left, right = at["padding"]
-    weight = torch.from_numpy(weight_of(model, node)).contiguous(memory_format=torch.channels_last)
     bias = _tensor(node, "bias")
     if (top, left) == (bottom, right):
         return lambda x: F.conv2d(x, weight, bias, at["stride"], (top, left), at["dilation"], at["groups"])
@@ -82,8 +101,8 @@ def _conv(model: Model, node: Node) -> Operation:
     return padded_first
 
 
-def _linear(model: Model, node: Node) -> Operation:
-    weight, bias = torch.from_numpy(weight_of(model, node)), _tensor(node, "bias")
+def _linear(model: Model, node: Node, weight: Tensor) -> Operation:  # noqa: ARG001
+    bias = _tensor(node, "bias")
     return lambda x: F.linear(x, weight, bias)
 
 
@@ -139,7 +158,8 @@ def _plain(operation: Callable[..., Tensor]) -> Callable[[Model, Node], Operatio
     return lambda _, node: lambda *inputs: operation(node.attributes, *inputs)
 
 
-OPERATIONS: dict[str, Callable[[Model, Node], Operation]] = {
+# Of a model, a node, and its weight if it has one.
+OPERATIONS: dict[str, Callable[..., Operation]] = {
     "conv2d": _conv,
     "bconv2d": _conv,
     "linear": _linear,

@@ -11,10 +11,12 @@ from collections import Counter
 
 import numpy as np
 
+from onebit.checking import first_alike
 from onebit.fusing import needed
-from onebit.graph import Graph, Node
+from onebit.graph import Array, Graph, Node
 from onebit.modelfile import Model
-from onebit.weights import float_weight, weight_of
+from onebit.shapes import bconv_shape
+from onebit.weights import float_weight
 
 _CONV_ATTRIBUTES = ("stride", "padding", "dilation", "groups")
 
@@ -29,6 +31,8 @@ def _without_bits(model: Model, generator: np.random.Generator) -> list[Node]:
     """The nodes of floats alone. Drawn kernels make numbers around 1; scales are meant for sums of many +-1."""
     stands_for: dict[str, str] = {}  # of a value that the twin lacks: the one in its place
     times: dict[str, float] = {}  # how much larger a value was in the packed net than it is here, if it was
+    first = first_alike(model.graph, model.values)
+    weights: dict[str, Array] = {}  # by the first node that has it: what nodes share they share here, too
     made: list[Node] = []
     for node in needed(model.graph.nodes):
         inputs = tuple(stands_for.get(name, name) for name in node.inputs)
@@ -41,9 +45,11 @@ def _without_bits(model: Model, generator: np.random.Generator) -> list[Node]:
             times[node.name] = node.attributes["per_unit"]
             continue
         if node.op == "bconv2d":
-            shape = weight_of(model, node).shape
+            shape = (node.attributes["out_channels"], *bconv_shape(node, model.values[node.inputs[0]])[1:])
             root = float(np.sqrt(np.prod(shape[1:])))
-            tensors = {"weight": generator.standard_normal(shape, np.float32) / np.float32(root)}
+            if first[node.name] not in weights:
+                weights[first[node.name]] = generator.standard_normal(shape, np.float32) / np.float32(root)
+            tensors = {"weight": weights[first[node.name]]}
             attributes = {name: node.attributes[name] for name in _CONV_ATTRIBUTES}
             made.append(Node(node.name, "conv2d", inputs, attributes, tensors))
             times[node.name] = root * larger
@@ -53,20 +59,30 @@ def _without_bits(model: Model, generator: np.random.Generator) -> list[Node]:
         elif node.op in {"max_pool2d", "slice", "pad", "conv2d", "linear"}:  # what else reads sums or levels
             times[node.name] = larger
             if model.values[node.inputs[0]].kind == "levels" and "weight" in tensors:
-                tensors["weight"] = float_weight(node)
+                if first[node.name] not in weights:
+                    weights[first[node.name]] = float_weight(node)
+                tensors["weight"] = weights[first[node.name]]
         made.append(Node(node.name, node.op, inputs, node.attributes, tensors))
     return made
 
 
 def _folded(nodes: list[Node]) -> list[Node]:
-    """The nodes, with scales and shifts in the convolutions before them, where nothing else reads those."""
+    """The nodes, with scales and shifts in the convolutions before them, where nothing else reads those.
+
+    Not in a weight that others have, too: then each would have one of its own, and a small file thousands.
+    """
     readers = Counter(name for node in nodes for name in set(node.inputs))
+    owners = Counter(id(node.tensors["weight"]) for node in nodes if "weight" in node.tensors)
+
+    def is_alone(conv: Node) -> bool:
+        return readers[conv.name] == 1 and owners[id(conv.tensors["weight"])] <= 1
+
     stands_for: dict[str, str] = {}
     made: dict[str, Node] = {}
     for node in nodes:
         node.inputs = tuple(stands_for.get(name, name) for name in node.inputs)
         source = made.get(node.inputs[0])
-        if node.op == "affine" and source and source.op == "conv2d" and readers[source.name] == 1:
+        if node.op == "affine" and source and source.op == "conv2d" and is_alone(source):
             _fold(source, node)
             stands_for[node.name] = source.name
             readers[source.name] = readers[node.name]
