@@ -45,7 +45,7 @@ RATES = {"as others": "1", "glorot": "sqrt((in + out) * k * k / 1.5)", "n(1-1/in
 def authors_table() -> str:
     """How each method's authors train its latent kernels."""
     lines = [
-        "| method | optimizer | first learning rate | rate of latent kernels, times | weight decay on them | clipped |",
+        "| method | optimizer | first learning rate | rate of latent kernels, times | they decay | are clipped |",
         "|---|---|---:|---|---|---|",
     ]
     for method in METHODS:

@@ -124,7 +124,7 @@ def test_setuptools_does_not_take_advice_for_pip_at_work(monkeypatch, clone):
     """Its hook would give up its own distutils, without which torch.compile fails."""
 
     class Hook:
-        def find_spec(self, name, path=None, target=None):  # noqa: ARG002 the protocol's
+        def find_spec(self, name, path=None, target=None):
             asked.append(name)
 
     asked = []

@@ -92,6 +92,7 @@ def test_what_is_not_written_keeps_what_was_there(tmp_path, monkeypatch):
 
 def test_a_report_into_no_folder_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("onebit.report.gathering.runs_in", lambda folder: [folder])
+    monkeypatch.setattr("onebit.report.gathering.check_runs", lambda _: None)
     monkeypatch.setattr("onebit.report.gathering.gather", lambda *_, **__: pytest.fail("the work has begun"))
     code, _, err = call(capsys, "report", "run", "-o", str(tmp_path / "none" / "r.html"))
     out = tmp_path / "none" / "r.html"

@@ -73,8 +73,10 @@ def _python() -> str:
 
 
 def _has_pip() -> bool:
-    """Looked for by path alone: a hook of setuptools takes a look for pip by `importlib.util.find_spec` for pip itself
-    at work, and from then on torch.compile fails in this process.
+    """Whether pip can be imported, by a look at paths alone.
+
+    `importlib.util.find_spec` asks a hook of setuptools, too, which takes that for pip at work: from then on
+    torch.compile fails in this process.
     """
     return importlib.machinery.PathFinder.find_spec("pip") is not None
 

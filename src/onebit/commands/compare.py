@@ -305,5 +305,7 @@ def _tell(table: list[Row], facts: dict[str, Any], folder: Path, plan: Plan, *, 
     if any(row.spread is None for row in table):
         lines.append("one seed: differences of a point or two are within chance; --seeds 0,1,2 shows the spread")
     if edge := tables.at_the_edge(table, plan):
-        lines.append(f"best at an end of the grid, where others of --lrs or --kernel-rates may do better: {', '.join(edge)}")
+        lines.append(
+            f"best at an end of the grid, where others of --lrs or --kernel-rates may do better: {', '.join(edge)}"
+        )
     tell(*lines)

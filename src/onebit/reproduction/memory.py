@@ -52,7 +52,7 @@ class Memory(NamedTuple):
         return self.float_bits / _paper_bits(of)
 
     def saving_on_disk(self, of: Summary) -> float:
-        """And how many times as many bytes. XNOR-Net's own float twin has smaller norms, before its convolutions."""
+        """And how many times as many bytes. XNOR-Net's own float twin has smaller norms."""
         return self.float_bits / 8 / of.file_bytes
 
     def as_json(self) -> dict[str, Any]:

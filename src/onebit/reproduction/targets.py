@@ -200,8 +200,8 @@ def rate_words() -> str:
     """KERNEL_RATES in words."""
     times = ", ".join(f"{rate:g}" for rate in KERNEL_RATES if isinstance(rate, float))
     return (
-        f"{times} times as high, or as many times as the method's authors have it; weight decay on kernels only where "
-        f"the authors have it"
+        f"{times} times as high, or as many times as the method's authors have it; weight decay on kernels only "
+        f"where the authors have it"
     )
 
 
