@@ -32,7 +32,7 @@ def make_rival_net(method):
 
 def make_net(activation_bits):
     torch.manual_seed(3)
-    # With a bias: a sum of as many +a as -a is 0 but for rounding, and the next sign would depend on the batch's size.
+    # With a bias: as many +a as -a sum to 0 but for rounding, and the next sign would depend on the batch
     options = {"num_projections": 2, "lam": 0.05, "activation_bits": activation_bits, "bias": True}
     options["dtype"] = torch.float64
     return nn.Sequential(
