@@ -64,7 +64,10 @@ def main(folder, rank, world_size, mode):
     else:
         net = SometimesUsed() if mode.startswith("unused") else make_net(1 if mode == "w1a1" else 32)
     model = net
-    if world_size > 1:
+    own = [dist.new_group([each]) for each in range(world_size)][rank] if "own_group" in mode else None
+    if mode == "ddp_of_own_group":
+        model = DistributedDataParallel(net, process_group=own)
+    elif world_size > 1 and mode not in {"local", "own_group"}:
         model = DistributedDataParallel(
             net, find_unused_parameters=mode.startswith("unused"), gradient_as_bucket_view="bucket_view" in mode
         )
@@ -74,6 +77,8 @@ def main(folder, rank, world_size, mode):
         onebit.discrete_backprop(net, optimizer)
     elif mode == "unwrapped_group":
         onebit.discrete_backprop(net, optimizer, process_group=dist.group.WORLD if world_size > 1 else "auto")
+    elif mode in {"local", "own_group"}:
+        onebit.discrete_backprop(net, optimizer, process_group=own or "local")
     elif mode != "by_hand":
         onebit.discrete_backprop(model, optimizer)
     generator = torch.Generator().manual_seed(5)

@@ -14,6 +14,7 @@ WORKER = Path(__file__).with_name("distributed_worker.py")
 MODES = ["w1a32", "w1a1", "by_hand", "no_sync", "bucket_view", "unwrapped_group"]
 RIVALS = ["rival-bwn", "rival-mcn"]
 UNUSED = ["unused", "unused_bucket_view"]
+GROUPS = ["local", "own_group", "ddp_of_own_group"]
 
 
 def two_processes(folder, *modes):
@@ -30,7 +31,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     for mode in MODES + RIVALS:
         distributed_worker.main(folder, 0, 1, mode)
-    codes, errors = two_processes(folder, *MODES, *RIVALS, *UNUSED)
+    codes, errors = two_processes(folder, *MODES, *RIVALS, *UNUSED, *GROUPS)
     assert codes == [0, 0], errors
     return lambda mode, rank, processes: torch.load(folder / f"{mode}.{rank}-of-{processes}")
 
@@ -60,6 +61,16 @@ def test_a_layer_that_one_process_does_not_use(mode, trained):
     first, second = trained(mode, 0, 2), trained(mode, 1, 2)
     for name, weights in first.items():
         assert torch.equal(weights, second[name])
+
+
+@pytest.mark.parametrize("mode", GROUPS[1:])
+def test_the_mean_is_over_the_group(mode, trained):
+    """A group of one process learns as that process does by itself, whatever others there are."""
+    for rank in range(2):
+        alone, grouped = trained("local", rank, 2), trained(mode, rank, 2)
+        for name, weights in alone.items():
+            torch.testing.assert_close(grouped[name], weights, rtol=1e-11, atol=1e-13)
+    assert not torch.equal(trained(mode, 0, 2)["2.C"], trained(mode, 1, 2)["2.C"])
 
 
 def test_the_unwrapped_model_is_refused(tmp_path):

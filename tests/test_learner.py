@@ -136,6 +136,21 @@ def test_randomness_of_an_update_is_of_seed_epoch_and_step():
     assert len(set(losses.values())) == 4
 
 
+def test_every_process_draws_its_own():
+    """Two of them, of which each is seen alone: no step of either drops what another step or process drops."""
+    images, labels = batches(1)[0]
+    config = small_config()
+    losses = {}
+    for rank in range(2):
+        with Processes("cpu") as processes:
+            net = torch.nn.Sequential(torch.nn.Dropout(0.5), tiny_net())
+            learner = Learner(net, config, stages(config)[0], processes, None)
+        processes.rank, processes.count = rank, 2
+        for step in range(3):
+            losses[rank, step] = float(learner.update(images, labels, 0.0, 0, step).loss_s)
+    assert len(set(losses.values())) == 6, losses
+
+
 @pytest.mark.parametrize("scaler", [{"scale": 2.0}, [1], "large", {"scale": None, "growth_factor": None}])
 def test_a_scalers_state_that_is_none(scaler):
     config = small_config(amp="float16")
