@@ -79,6 +79,11 @@ def test_half_of_the_images_and_others_in_each_epoch(drawn):
     assert np.array_equal(first, drawn(Pass(0, 0)) < 0.5)
 
 
+def test_crops_and_flips_of_files_are_drawn_apart():
+    related = np.corrcoef(np.array(_crops(np.arange(4000), Pass(0, 0)), float).T)
+    assert np.abs(related - np.eye(3)).max() < 0.08  # 5 deviations
+
+
 def test_a_sample_does_not_depend_on_its_batch():
     data = split()
     whole = augmented(data, np.arange(40), 5, 2)

@@ -434,6 +434,7 @@ def test_the_middle_and_the_corners(tmp_path):
     file = str(tmp_path / "wide.png")
     Image.fromarray(pixels).save(file)
     side = 70 * 7 / 8
+    assert Crop() == Crop(0.5, 0.5, flip=False)
     for crop in (Crop(), Crop(0, 0), Crop(1, 1), Crop(0, 1, flip=True)):
         square = decode(file, 35, crop).astype(float)
         left, top = (140 - side) * crop.left + 50, (70 - side) * crop.top + 50

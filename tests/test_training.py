@@ -3,7 +3,9 @@
 import json
 import math
 import signal
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -16,7 +18,7 @@ from onebit.errors import UserError
 from onebit.training.evaluation import evaluate
 from onebit.training.interrupts import Interrupts
 from onebit.training.learner import Learner
-from onebit.training.loop import Interrupted, Loop
+from onebit.training.loop import Interrupted, Loop, divide
 from onebit.training.nets import build_trained, read_weights
 from onebit.training.processes import Processes
 from onebit.training.recipes import checked, read_recipe
@@ -113,6 +115,22 @@ def test_held_out_images_are_not_trained_on(tmp_path):
         assert len(loop.held_rows) == held
         assert sorted([*loop.train_rows, *loop.held_rows]) == list(range(1348))
     assert loops[0].held_rows.tolist() == loops[1].held_rows.tolist()  # runs of other seeds compare
+
+
+def test_a_limit_takes_images_from_everywhere():
+    """Files come class by class: the first of them would be of one class."""
+    data = SimpleNamespace(
+        train=SimpleNamespace(labels=np.zeros(9000)), test=SimpleNamespace(labels=np.zeros(6000))
+    )
+    rows = [divide(small_config(limit_images=600, hold_out=200, seed=seed), data) for seed in (0, 1)]
+    train, held, test = rows[0]
+    assert not set(train) & set(held)
+    for chosen, count, images in ((train, 400, 9000), (held, 200, 9000), (test, 600, 6000)):
+        assert len(set(chosen)) == count
+        per_third = np.bincount(chosen * 3 // images, minlength=3)
+        assert np.abs(per_third - count / 3).max() < count / 6, per_third
+    for one, other in zip(*rows, strict=True):
+        assert one.tolist() == other.tolist()  # runs of other seeds compare
 
 
 def test_without_held_out_images_there_is_no_best(tmp_path):
