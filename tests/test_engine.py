@@ -262,6 +262,26 @@ def test_bits_of_sums(isa, channels):
     assert_same(model, wholes(rng, (2, channels, 6, 5)), isa)
 
 
+@each_isa
+@pytest.mark.parametrize("source", ["none", "sums", "floats"])
+@pytest.mark.parametrize("other", ["none", "first", "last"])
+def test_thresholds_of_0(isa, source, other):
+    """Either direction, and both; all of them 0, or all but one. 0 passes in both directions."""
+    for at_most in ([-1] * 9, [1] * 9, [1] + [-1] * 8, [-1] * 8 + [1]):
+        rng = np.random.default_rng(0)
+        net = Chain(9, 6, 5)
+        if source == "sums":
+            net.add("sign").bconv(9, 9)
+        elif source == "floats":
+            net.add("conv2d", tensors={"weight": wholes(rng, (9, 9, 1, 1))})
+        thresholds = np.zeros(9, np.int32 if source == "sums" else np.float32)
+        if other != "none":
+            thresholds[0 if other == "first" else -1] = 2
+        net.add("threshold", tensors={"thresholds": thresholds, "at_most": pack_signs(np.array(at_most))})
+        model = sums_of(net.bconv(9, 9, taps=(1, 1))).model()
+        assert_same(model, wholes(rng, (2, 9, 6, 5)), isa)
+
+
 def wholes(rng, shape):
     return rng.integers(-3, 4, shape).astype(np.float32)
 

@@ -1,6 +1,8 @@
 """`onebit eval` of runs and of packed files, and `onebit.load_trained`."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 import onebit
 from data_files import cifar10_binary, image_folder
+from onebit.commands.eval import _check_fits
 from onebit.data.catalog import load_data
 from onebit.engine import Engine
 from onebit.errors import UserError
@@ -153,6 +156,26 @@ def test_classes_of_another_name(run_folder, tmp_path, capsys):
     onebit.export(net, path, torch.zeros(1, 3, 16, 16), preprocessing=colour, class_names=names)
     code, _, err = call(capsys, "eval", str(path), "--data", "imagefolder", "--data-dir", str(images), "-j", "0")
     assert (code, "its net knows a, ..., the data has other classes" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "fits"),
+    [
+        (["a", "b", "c"], ["a", "b", "c"], True),
+        (("a", "b", "c"), ["a", "b", "c"], True),
+        (None, ["a", "b", "c"], True),
+        (["a", "b", "c"], ["0", "1", "2"], True),  # data without names
+        (["a", "b", "c"], ["a", "c", "b"], False),
+        (["a", "b", "c"], ["a", "b", "d"], False),
+        (["a", "b", "c"], ["d", "b", "c"], False),
+        (["a", "b", "c"], ["a", "1", "2"], False),
+    ],
+)
+def test_classes_fit_by_name_and_order(known, found, fits):
+    about = {"num_classes": 3, "image_shape": (1, 8, 8)}
+    subject, data = SimpleNamespace(class_names=known, **about), SimpleNamespace(class_names=found, **about)
+    with contextlib.nullcontext() if fits else pytest.raises(UserError, match="the data has other classes"):
+        _check_fits("net.onebit", subject, data)
 
 
 def test_progress_in_a_terminal(run_folder):

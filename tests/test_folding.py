@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import onebit
-from onebit.exporting.building import Builder
+from onebit.exporting.building import Builder, narrowed
 from onebit.exporting.folding import fold, thresholds_of
 from onebit.exporting.lowering import Lowered
 from onebit.graph import Graph, Node, Value
 from onebit.modelfile import Model, read_model
+from onebit.packing import pack_kernels
 from onebit.reference import Reference
 
 # Numbers with exact products and many ties, beside any numbers.
@@ -131,6 +132,27 @@ def test_what_is_folded_and_what_is_not(tmp_path):
     pool = nn.MaxPool2d(2)
     assert folded_ops(one_bit, pool, norm, one_bit)[2:4] == ["max_pool2d", "threshold"]
     assert folded_ops(negative, pool, norm, one_bit)[2:6] == ["affine", "max_pool2d", "threshold", "bconv2d"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "goes"), [([0.5, 2.0], True), ([0.5, 0.0], True), ([0.5, -1.0], False), ([-1.0, -2.0], False)]
+)
+def test_a_scale_goes_behind_a_pool_only_if_it_keeps_every_order(scale, goes):
+    """One channel of a negative scale is enough: of it the smallest sum would be the largest number."""
+    lowered = Lowered(Builder((3, 2, 2)), "pool")
+    lowered.builder.add("sign", "bits", "input")
+    kernels = np.array([[1, 1, 1], [1, -1, 1]], np.float32).reshape(2, 3, 1, 1)
+    tensors = {"kernels": pack_kernels(kernels)}
+    lowered.builder.add("bconv2d", "conv", "bits", tensors=tensors, out_channels=2, kernel_size=[1, 1])
+    lowered.builder.affine("scaled", "conv", np.array(scale), np.array([0.25, -1.0]))
+    lowered.builder.add("max_pool2d", "pool", "scaled", kernel_size=[2, 2], stride=[2, 2])
+    graph = fold(lowered)
+    assert [node.op for node in graph.nodes][2:] == (["max_pool2d", "affine"] if goes else ["affine", "max_pool2d"])
+    x = np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(np.float32)
+    sums = np.einsum("oc,nchw->nohw", kernels[:, :, 0, 0], np.where(x >= 0, 1, -1))
+    floats = np.array(scale).reshape(-1, 1, 1) * sums + np.array([0.25, -1.0]).reshape(-1, 1, 1)
+    net = Model(Graph(graph.input_shape, [narrowed(node) for node in graph.nodes]))
+    np.testing.assert_array_equal(Reference(net)(x)[:, :, 0, 0], floats.max(axis=(2, 3)))
 
 
 @pytest.mark.parametrize(

@@ -134,15 +134,15 @@ def test_the_padded_image_of_a_layer_is_bounded_too():
     net = Chain(1, 16_380, 16_380)
     net.add("conv2d", tensors={"weight": np.ones((1, 1, 1, 1), np.float32)}, stride=[64, 64])
     assert net.model().values["conv2d0"].shape == (1, 256, 256)
-    wide = net.nodes[0].attributes | {"padding": [8, 0, 0, 8]}
     net.nodes[0].attributes.update(padding=[4, 0, 0, 4])
     net.model()  # 16,384 x 16,384 are as many as there may be
-    net.nodes[0].attributes.update(wide)
-    with pytest.raises(
-        ValueError, match="a value of 268566544 numbers, and at most 268435456 are allowed"
-    ) as raised:
-        net.model()
-    assert "'conv2d0' (conv2d)" in str(raised.value)
+    for wide in ([8, 0, 8, 0], [8, 0, 0, 8], [0, 8, 8, 0], [0, 8, 0, 8], [1, 7, 3, 5]):
+        net.nodes[0].attributes.update(padding=wide)
+        with pytest.raises(
+            ValueError, match="a value of 268566544 numbers, and at most 268435456 are allowed"
+        ) as raised:
+            net.model()
+        assert "'conv2d0' (conv2d)" in str(raised.value)
 
 
 @pytest.mark.parametrize(

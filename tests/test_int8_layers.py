@@ -139,6 +139,8 @@ def test_where_scales_come_from(tmp_path):
     path, x, conv = tmp_path / "a", images(1), nn.Conv2d(3, 4, 3)
     prepared = Preprocessing((0.5, 0.25, 0.0), (0.25, 0.5, 1.0))
     assert ranges(nn.Sequential(conv), path, x, preprocessing=prepared) == [(-127, 127, pytest.approx(2.0))]
+    prepared = Preprocessing((0.5, 0.75, 0.0), (0.25, 0.25, 0.5))  # black is farther from 0 than white
+    assert ranges(nn.Sequential(conv), path, x, preprocessing=prepared) == [(-127, 127, pytest.approx(3.0))]
     prepared = Preprocessing((0.0,) * 3, (0.5,) * 3)
     assert ranges(nn.Sequential(conv), path, x, preprocessing=prepared) == [(0, 255, pytest.approx(2.0))]
     most = float(x.abs().max())

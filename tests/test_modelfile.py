@@ -16,9 +16,11 @@ from onebit.container import KEY
 from onebit.graph import Graph, Node
 from onebit.modelfile import Model, Preprocessing, pack_model, read_model, unpack_model, write_model
 from onebit.operations import OPERATIONS, default_attributes
+from onebit.packing import pack_signs
 from onebit.reference import Reference
 from onebit.summary import summarize
 from packed_nets import small_model
+from wire_models import Chain
 
 
 def taken_apart(content):
@@ -424,6 +426,19 @@ def test_many_nodes_may_share_a_tensor():
     found = unpack_model(content)
     assert found.graph.nodes[1].tensors["weight"] is found.graph.nodes[-1].tensors["weight"]
     assert sum(row.bytes for row in summarize(found).rows) == weight.nbytes
+
+
+def test_equal_bytes_of_another_kind_or_shape_are_stored_apart():
+    """Zeros as float32 and as int32; a row and a column."""
+    net = (
+        Chain(2, 1, 1).add("prelu", tensors={"slope": np.zeros(2, np.float32)}).add("sign").bconv(2, 2, taps=(1, 1))
+    )
+    net.add("threshold", tensors={"thresholds": np.zeros(2, np.int32), "at_most": pack_signs(np.ones(2))})
+    net.bconv(2, 1, taps=(1, 1)).add("affine", tensors={"scale": np.ones(1, np.float32)})
+    net.add("reshape", shape=[1]).add("linear", tensors={"weight": np.full((3, 1), 2, np.float32)})
+    net.add("linear", tensors={"weight": np.full((1, 3), 2, np.float32)})
+    model = net.model()
+    assert_same(unpack_model(pack_model(model)), model)
 
 
 def test_headers_that_are_wrong():

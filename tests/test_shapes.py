@@ -30,6 +30,20 @@ def test_windows_of_a_convolution():
             conv(3, 3, **more)
 
 
+@pytest.mark.parametrize(
+    ("value", "most"),
+    [(("bits", 0, 0), 24), (("levels", -100, 50), 2400), (("levels", -50, 100), 2400), (("levels", 0, 255), 6120)],
+    ids=str,
+)
+def test_bounds_of_sums_of_1_bit_kernels(value, most):
+    """Taps of a kernel, times the largest size that a level can have, negative or not; J counts for nothing."""
+    kind, low, high = value
+    tensors = {"kernels": np.zeros(6, np.uint8), "masks": np.zeros(5, np.uint8)}
+    at = {"out_channels": 6, "kernel_size": [3, 4], "projections": 3, "groups": 2, "padding": [1, 1, 1, 1]}
+    found = made("bconv2d", Value(kind, (4, 7, 9), low, high), tensors=tensors, **at)
+    assert found == Value("sums", (6, 7, 8), -most, most)
+
+
 @pytest.mark.parametrize("kind", ["float", "levels", "bits"])
 def test_pads(kind):
     at = {"padding": [1, 2, 3, 0]}
