@@ -87,6 +87,11 @@ def tell(*lines: str, before: str = "", flush: bool = False) -> None:
         before = ""
 
 
+def tell_text(text: str, stream: IO[str] | None = None) -> None:
+    """A text that is all our own (help, a script for a shell), as it stands; to stdout, if no stream is named."""
+    (stream or sys.stdout).write(text)
+
+
 def say(line: str) -> None:
     """A remark for people, beside the results; not with --quiet."""
     if not _silenced:

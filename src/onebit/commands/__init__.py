@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from onebit.advice import install_for, is_known, package_of, program
-from onebit.console import complain, quietly
+from onebit.console import complain, quietly, tell_text
 from onebit.errors import NotFiniteError, UserError, WorkError
 from onebit.machine import cores
 from onebit.version import __version__
@@ -238,7 +238,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Without argparse's own silence where the output can't be written."""
-        (file or sys.stderr).write(message)
+        tell_text(message, file or sys.stderr)
 
 
 def _module(command: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from onebit.advice import program
-from onebit.console import say
+from onebit.console import say, tell_text
 
 HELP = "print a script that lets the tab key complete commands, options, recipes, methods and files"
 EXAMPLES = """examples:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     parser = make_parser(*known)
     for action in actions_of(parser):
         _suggest(action)
-    print(shtab.complete(parser, arguments.shell))  # noqa: T201
+    tell_text(shtab.complete(parser, arguments.shell) + "\n")
     return 0
 
 
