@@ -95,9 +95,8 @@ def runs_table() -> str:
     words += " A record has the command that does the run again."
     withdrawn = sorted({record.config["method"] for record in records() if not record.is_current})
     if withdrawn:
-        words += (
-            f" Left out are records of earlier forms of {', '.join(withdrawn)}, which this version has no more."
-        )
+        forms = f"earlier forms of {', '.join(withdrawn)}, which this version has no more"
+        words += f" Left out are records of {forms}: their figures are withdrawn."
     return "\n".join([*lines, "", words])
 
 

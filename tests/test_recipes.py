@@ -51,6 +51,7 @@ def test_a_recipe_is_what_its_name_says(name):
     assert config.data == name.split("-")[0]
     assert config.method == next((method for method in ("pcnn", "mcdonnell") if method in name), "float")
     assert config.projections == int(name.split("-j")[1]) if "-j" in name else config.projections == 1
+    assert config.nesterov == ("mcdonnell" not in name)
     if "cifar" in name:
         assert config.width == (64 if "i64" in name else 16)
         assert config.model == ("wrn40" if "40" in name else "wrn22")

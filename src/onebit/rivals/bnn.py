@@ -17,7 +17,9 @@ class BnnConv2d(BinaryConnectConv2d):
 
     Hubara, Courbariaux, Soudry, El-Yaniv, Bengio: Binarized Neural Networks. NeurIPS 2016, arXiv:1602.02830.
 
-    This is its deterministic form, with ordinary batch norm in place of the paper's shift-based one.
+    This is its deterministic form, with ordinary batch norm in place of the paper's shift-based one. What is told
+    of the authors' training is from their first program. A later one of theirs, for residual nets, has Adam from
+    5e-3 on, no factor for the rate of W, and weights that begin as a float conv's.
     activation_bits = 32 leaves the signs of x out, for the first stage of a training in two.
     """
 

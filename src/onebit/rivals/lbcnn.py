@@ -20,7 +20,10 @@ class LocalBinaryConv2d(QuantizedConv2d):
     Juefei-Xu, Boddeti, Savvides: Local Binary Convolutional Neural Networks. CVPR 2017, arXiv:1608.06049.
 
     sparsity            0.5: the share of B's entries that are not 0, as the paper has the word
-    num_intermediate    None (4 times out_channels, as in the authors' program): the filters of B
+    num_intermediate    None (4 times out_channels, as the authors' program has it by default): the filters of B
+
+    For CIFAR-10 the authors' command has other numbers: for 384 outputs 704 filters with a sparsity of 0.001, so
+    that 3 or 4 entries of a filter are not 0, in nets as wide as theirs.
 
     The block stands for one conv, so nothing of a float conv's weight can be carried over. B is drawn when the
     layer is made, from torch's random numbers, and is saved with the net, in 8 bits. The authors'

@@ -23,10 +23,10 @@ class McDonnellConv2d(LatentConv2d):
     To the method belong, besides, nets as the author's program has them: a batch norm of the images, the only one
     with an affine part; a shortcut that is as wide as the sum takes means over 3x3 pixels and adds channels of
     zeros, and so learns nothing. The package's nets are so (VGG16 has no shortcuts); `binarize` leaves a net as it
-    is. A cosine schedule with warm restarts belongs to it, too (`--sched restarts`, recipe cifar10-mcdonnell22-i64;
-    his cosines end at a thousandth of the rate, ours at 0). Deviation: the paper's first and last layers are 1-bit
-    too, and a norm stands behind the last, before the mean over the image; here they stay in float, as for every
-    method.
+    is. A cosine schedule with warm restarts and plain momentum belong to it, too (`--sched restarts`, recipe
+    cifar10-mcdonnell22-i64; his cosines end at a thousandth of the rate, ours at 0). Deviation: the paper's first
+    and last layers are 1-bit too, and a norm stands behind the last, before the mean over the image; here they
+    stay in float, as for every method.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)

@@ -41,10 +41,11 @@ class ModulatedConv2d(QuantizedConv2d):
     b, the size of a bit, is a number of the layer that does not learn: mean |C| as C begins. M begins at 1, for
     K > 1 at random numbers from 1/2 to 3/2. So M stays near 1 and carries no size of the kernels: what reaches C
     is multiplied by M, and were M as small as the kernels are, C would hardly learn. As the paper has it, dL_S/dC
-    is without b. The paper gives neither b nor theta nor first values; in public code for the method b is 0.02
-    for every layer, theta 1e-4, and M is taken as |M|. Deviation: b follows each layer's kernels, so that nets
-    without a norm and those that begin from trained weights keep their sizes; M is bounded on both sides; the
-    paper's second loss, which draws the features of a class together, is the net's affair and left out.
+    is without b. Of theta the authors show several values that do about as well as each other. In public code
+    for the method theta is 1e-4, b is 0.02 for every layer, and M begins as standard normal numbers and is taken
+    as |M|. Deviation: b follows each layer's kernels, so that nets without a norm and those that begin from
+    trained weights keep their sizes; M begins nearer to 1 and is bounded on both sides; the paper's second loss,
+    which draws the features of a class together, is the net's affair and left out.
     """
 
     ACTIVATION_BITS: ClassVar[tuple[int, ...]] = (32,)
