@@ -14,6 +14,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -555,7 +556,8 @@ def test_how_far_kernels_are_from_two_values():
     assert two["peak"] == pytest.approx(1, abs=REACH / BINS)
     assert numbers["std"] == pytest.approx(1, abs=0.01)
     assert two["std"] == pytest.approx(np.std([-0.2, 0.2, 0.2]), abs=0.2 * REACH / BINS)  # half of a bin
-    assert figures.spread_of(histogram([-0.1, 0.1, 0.3], 0.2))["peak"] == pytest.approx(0.5, abs=2 * REACH / BINS)
+    for values in ([-0.1, 0.1, 0.3], [-0.1, -0.1, 0.3]):  # of both signs together
+        assert figures.spread_of(histogram(values, 0.2))["peak"] == pytest.approx(0.5, abs=2 * REACH / BINS)
 
 
 def test_losses_of_images_that_were_not_trained_on(tmp_path):
@@ -580,6 +582,17 @@ def test_histograms_that_are_unfinished_are_in_the_picture(tmp_path):
     assert list(numbers) == ["lambda = 0.001"]
     shown = [[text.get_text() for text in ax.texts] for ax in figure.axes]
     assert shown == [["unfinished"], ["unfinished"], [], ["unfinished"], ["unfinished"], ["unfinished"]]
+
+
+def test_kernels_over_the_epochs_from_the_second_to_the_last():
+    """As in Fig. 3, and beside each picture how large the kernels are. Epoch 0 is the start."""
+    kernels = [histogram([-0.2, 0.2, 0.2 + n / 100], 0.2).model_copy(update={"epoch": n}) for n in range(31)]
+    for count, epochs in ((31, (2, 11, 21, 30)), (2, (1,))):
+        found = [SimpleNamespace(chosen=[SimpleNamespace(kernels=kernels[:count])])]
+        figure, numbers = figures.over_epochs(found, "title")
+        assert list(numbers) == [ax.get_title() for ax in figure.axes] == [f"epoch {n}" for n in epochs]
+        for ax, of_epoch in zip(figure.axes, numbers.values(), strict=True):
+            assert f", std = {of_epoch['std']:.3g}\n" in ax.get_xlabel()
 
 
 def test_projections_that_are_alike_and_that_are_not():
