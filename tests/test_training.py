@@ -190,6 +190,19 @@ def test_with_adam_the_authors_rate_is_one(tmp_path):
     assert not all(ten[name].equal(plain[name]) for name in plain)
 
 
+@pytest.mark.parametrize(("method", "decays"), [("bnn", False), ("pcnn", True)])
+def test_decay_of_kernels_reaches_the_update(tmp_path, method, decays):
+    """As the method's authors have it, or as it is asked for."""
+    keys = {"method": method, "epochs": 1, "weight_decay": 0.1}
+    small_run(tmp_path / "usual", **keys)
+    for asked in (True, False):
+        small_run(tmp_path / str(asked), decay_kernels=asked, **keys)
+    assert_same_run(tmp_path / "usual", tmp_path / str(decays))
+    usual, other = (read_weights(tmp_path / name).tensors for name in ("usual", str(not decays)))
+    name = next(name for name in usual if name.endswith((".C", "conv1.weight")))
+    assert not usual[name].equal(other[name])
+
+
 def test_a_run_of_before_goes_on_as_it_began(tmp_path, monkeypatch):
     """Its config decays the kernels of BNN and knows no rate of kernels."""
     interrupt(monkeypatch, tmp_path / "old", 5, method="bnn", decay_kernels=True)
