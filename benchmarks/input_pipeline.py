@@ -30,9 +30,10 @@ import torch
 from PIL import Image
 
 from onebit.data.catalog import load_data
-from onebit.data.decoding import decode
+from onebit.data.decoding import Item, decode
 from onebit.data.keyed import Stream, shuffled
 from onebit.data.splits import ArraySplit, Batch, DataSet, Pass
+from onebit.imagefiles import Crop
 from onebit.training.evaluation import Feed
 from onebit.training.learner import Learner
 from onebit.training.loop import Loop
@@ -93,7 +94,7 @@ def make_images(root: Path, count: int) -> list[str]:
 
 def decode_all(paths: list[str]) -> int:
     """A worker of the bare decoder."""
-    return sum(int(decode(path, 224)[0, 0, 0]) >= 0 for path in paths)
+    return sum(int(decode(Item(path, 224, Crop()))[0, 0, 0]) >= 0 for path in paths)
 
 
 def folder(rounds: int) -> None:

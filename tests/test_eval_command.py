@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import onebit
 from data_files import cifar10_binary, image_folder
@@ -104,6 +105,26 @@ def test_photographs(bits, tmp_path, capsys):
     assert packed["loss"] == pytest.approx(trained["loss"], rel=1e-3 if bits == 32 else 0.2)
     if bits == 32:
         assert packed["top1"] == trained["top1"]
+
+
+@pytest.mark.parametrize("crop", [1.0, 0.5])
+def test_photographs_of_a_net_that_was_trained_elsewhere(crop, tmp_path, capsys):
+    """Of a picture the part that its file says, as `net.prepare` has it, not the part that `onebit train` takes."""
+    image_folder(tmp_path)
+    rng, names = np.random.default_rng(0), [f"n{label:08d}" for label in range(3)]
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.Flatten(), torch.nn.Linear(8 * 49, 3)).eval()
+    preprocessing = onebit.Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.1), crop)
+    path = tmp_path / "net.onebit"
+    onebit.export(model, path, torch.zeros(1, 3, 16, 16), preprocessing=preprocessing, class_names=names)
+    for file in sorted(tmp_path.glob("val/*/*")):
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), np.uint8)).resize((48, 40)).save(file)
+    net, files = onebit.load(path), sorted(tmp_path.glob("val/*/*"))
+    logits = torch.from_numpy(net(net.prepare(files)))
+    labels = torch.tensor([names.index(file.parent.name) for file in files])
+    found = evaluated(capsys, path, "--data", "imagefolder", "--data-dir", tmp_path, "-j", 0)
+    assert found["loss"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+    assert found["top1"] == pytest.approx(100 * (logits.argmax(1) == labels).double().mean().item())
 
 
 def test_probabilities_are_no_logits(run_folder, tmp_path, capsys):

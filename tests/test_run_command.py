@@ -17,10 +17,10 @@ from PIL import Image
 import onebit
 from onebit.classifying import classify, find_images, guesses
 from onebit.data.catalog import load_data
-from onebit.data.decoding import RESIZE, decode
+from onebit.data.decoding import SHARE, Item, decode
 from onebit.data.digits import load_digit_pixels
 from onebit.engine import Engine
-from onebit.imagefiles import BadImageError, read_pixels, standardised
+from onebit.imagefiles import BadImageError, Crop, read_pixels, standardised
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
 from onebit.reference import Reference
 from onebit.training.evaluation import Feed
@@ -267,8 +267,8 @@ def test_test_images_of_training_and_pictures_of_a_packed_net_are_the_same_pixel
     pixels = np.random.default_rng(0).integers(0, 256, (90, 130, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     mean, deviation = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
-    trained = decode(str(tmp_path / "photo.png"), 24)
-    packed = read_pixels(tmp_path / "photo.png", (3, 24, 24), 1 / RESIZE)
+    trained = decode(Item(str(tmp_path / "photo.png"), 24, Crop()))
+    packed = read_pixels(tmp_path / "photo.png", (3, 24, 24), SHARE)
     assert np.array_equal(trained, packed)
     feed = Feed(mean, deviation, torch.device("cpu"))
     from onebit.data.splits import Batch

@@ -62,6 +62,7 @@ class Subject(NamedTuple):
     class_names: Sequence[str] | None
     mean: Sequence[float]
     deviation: Sequence[float]
+    share: float  # how large a part of a picture it takes
     predictor: Callable[[Any], Callable[[Tensor], Tensor]]
 
 
@@ -83,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         name,
         arguments.data_dir or trained_on(arguments.net, name == subject.data),
         image_size=subject.image_shape[1],
+        share=subject.share,
         workers=arguments.workers,
         on_bad_image=arguments.on_bad_image,
     )
@@ -104,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _trained(arguments: argparse.Namespace) -> Subject:
     """A run of `onebit train`, in PyTorch."""
+    from onebit.training.exports import crop_of
     from onebit.training.nets import build_trained, read_weights
 
     weights = read_weights(arguments.net, arguments.which)
@@ -112,6 +115,7 @@ def _trained(arguments: argparse.Namespace) -> Subject:
     spec = weights.spec
     return Subject(
         spec.summary(), spec.data, spec.image_shape, spec.num_classes, spec.class_names, spec.mean, spec.deviation,
+        crop_of(spec),
         lambda device: build_trained(weights).to(device).eval(),
     )  # fmt: skip
 
@@ -142,10 +146,9 @@ def _packed(arguments: argparse.Namespace) -> Subject:
             return made.clamp_min(torch.finfo(made.dtype).tiny).log()
         return made
 
-    mean, deviation, _ = model.preprocessing
     described = model.description or Path(arguments.net).name
     shape = model.graph.input_shape
-    return Subject(described, str(data), shape, outputs[0], model.classes, mean, deviation, lambda _: logits)
+    return Subject(described, str(data), shape, outputs[0], model.classes, *model.preprocessing, lambda _: logits)
 
 
 def _check_fits(path: str, subject: Subject, data: DataSet) -> None:

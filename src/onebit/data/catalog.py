@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from onebit.data.cifar import CIFARS, load_cifar
-from onebit.data.decoding import Decoder
+from onebit.data.decoding import SHARE, Decoder
 from onebit.data.digits import load_digit_pixels
 from onebit.data.folder import LAYOUT, list_folder
 from onebit.data.splits import ArraySplit, DataSet, FolderSplit
@@ -26,6 +26,7 @@ def load_data(
     data_dir: str | None = None,
     *,
     image_size: int = 224,
+    share: float = SHARE,
     workers: int = 0,
     on_bad_image: Literal["error", "skip"] = "error",
     may_fetch: bool = True,
@@ -33,7 +34,8 @@ def load_data(
     """The data set; `data_dir`, or else $ONEBIT_DATA, is the folder that holds its files.
 
     image_size, workers, on_bad_image   of folders of images
-    may_fetch                           CIFAR that is not there
+    share       how large the part of an image in a folder is that is taken, of the largest square
+    may_fetch   CIFAR that is not there
     """
     if name == "digits":
         return _digits()
@@ -49,8 +51,8 @@ def load_data(
     train, test, names = list_folder(root)
     decoder, skipped = Decoder(min(workers, cores())), set[str]()  # more would only wait for a core
     return DataSet(
-        FolderSplit(train, image_size, decoder, on_bad_image, skipped),
-        FolderSplit(test, image_size, decoder, on_bad_image, skipped),
+        FolderSplit(train, image_size, decoder, on_bad_image, skipped, share),
+        FolderSplit(test, image_size, decoder, on_bad_image, skipped, share),
         names,
         (3, image_size, image_size),
         IMAGENET_MEAN,

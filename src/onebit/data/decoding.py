@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from onebit.imagefiles import BadImageError, Crop, read_pixels
 
-RESIZE = 256 / 224  # the shorter side is resized to this many times the crop, as is usual for ImageNet
+# Of the shorter side; the usual for ImageNet, where that is resized to 256 pixels and a part of 224 taken.
+SHARE = 224 / 256
 
 
 class Item(NamedTuple):
@@ -28,6 +29,7 @@ class Item(NamedTuple):
     path: str
     size: int
     crop: Crop
+    share: float = SHARE
 
 
 class Decoded(NamedTuple):
@@ -38,9 +40,9 @@ class Decoded(NamedTuple):
     bad: list[tuple[str, str]]
 
 
-def decode(path: str, size: int, crop: Crop = Crop()) -> NDArray[np.uint8]:  # noqa: B008 a tuple is no trap
-    """A square of (3, size, size) from the image whose shorter side is resized to 8/7 of size."""
-    return read_pixels(path, (3, size, size), 1 / RESIZE, crop)
+def decode(item: Item) -> NDArray[np.uint8]:
+    """A square of (3, size, size): of the image a part whose side is `share` times its shorter side."""
+    return read_pixels(item.path, (3, item.size, item.size), item.share, item.crop)
 
 
 class Decoder:
@@ -66,7 +68,7 @@ class Decoder:
 class _Items(Dataset[tuple[NDArray[np.uint8] | None, tuple[str, str]]]):
     def __getitem__(self, item: Item) -> tuple[NDArray[np.uint8] | None, tuple[str, str]]:
         try:
-            return decode(*item), (item.path, "")
+            return decode(item), (item.path, "")
         except BadImageError as error:
             return None, (item.path, str(error))
 

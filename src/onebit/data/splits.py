@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onebit.console import counted
-from onebit.data.decoding import Decoder, Item
+from onebit.data.decoding import SHARE, Decoder, Item
 from onebit.data.folder import Listing
 from onebit.data.keyed import Stream, draw
 from onebit.data.names import check_class_names
@@ -118,6 +118,7 @@ class FolderSplit:
     decoder: Decoder
     on_bad_image: Literal["error", "skip"]
     skipped: set[str]
+    share: float = SHARE  # how large the part of an image is that is taken, of the largest square
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -140,7 +141,7 @@ class FolderSplit:
         for chosen in rows:
             crops = [Crop()] * len(chosen) if augmented is None else _crops(chosen, augmented)
             paths = (self.listing.paths[row] for row in chosen)
-            yield [Item(path, self.size, crop) for path, crop in zip(paths, crops, strict=True)]
+            yield [Item(path, self.size, crop, self.share) for path, crop in zip(paths, crops, strict=True)]
 
     def _look_at(self, bad: list[tuple[str, str]]) -> None:
         if bad and self.on_bad_image == "error":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onebit.data.decoding import RESIZE
+from onebit.data.decoding import SHARE
 from onebit.data.splits import DataSet
 from onebit.exporting.exporter import export
 from onebit.modelfile import Preprocessing
@@ -52,7 +52,7 @@ def export_trained(
 
 def crop_of(spec: NetSpec) -> float:
     """The part of a picture that training took for testing: see `onebit.data.decoding`."""
-    return 1 / RESIZE if spec.data in {"imagefolder", "imagenet"} else 1.0
+    return SHARE if spec.data in {"imagefolder", "imagenet"} else 1.0
 
 
 def calibration_images(spec: NetSpec, data: DataSet, most: int = CALIBRATION_IMAGES) -> list[Tensor]:
