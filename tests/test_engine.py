@@ -583,6 +583,9 @@ class TensorLike:
         (np.zeros((1, 2, 6, 5), np.uint8), "not uint8: prepare images as net.model.preprocessing says"),
         (np.zeros((1, 2, 6, 5), np.complex64), "not complex64: give it real numbers"),
         ([[1.0]], r"not a list: use numpy.asarray\(x, numpy.float32\)"),
+        ("photo.jpg", r"not a str: net.prepare\(x\) makes one of image files"),
+        ([b"bytes"], r"not a list: net.prepare\(x\) makes one"),
+        (None, r"not a NoneType: net.prepare\(x\) makes one"),
         (TensorLike(), r"not a TensorLike: use x.numpy\(\)"),
         (np.zeros((0, 2, 6, 5), np.float32), "batch is empty"),
     ],
@@ -641,7 +644,7 @@ def test_a_copy_chooses_its_kernels_anew(monkeypatch):
 
 @pytest.mark.parametrize("path", [None, ["net.onebit"], 3])
 def test_load_of_what_is_no_path(path):
-    with pytest.raises(UserError, match="the path of a .onebit file is expected"):
+    with pytest.raises(UserError, match="its path, its bytes, or a file that is open, not "):
         onebit.load(path)
 
 

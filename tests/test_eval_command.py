@@ -153,6 +153,7 @@ def test_probabilities_are_no_logits(run_folder, tmp_path, capsys):
         (["NET", "--threads", "1.5"], "--threads 1.5: use a whole number, or 'auto' (or 0) for all cores"),
         (["RUN", "--threads", "1"], "--threads 1: for a .onebit file; $OMP_NUM_THREADS are those of PyTorch"),
         (["RUN/config.toml"], "not a whole weights file"),
+        (["own.pt"], "own.pt: a file of torch.save, and a run of `onebit train` is expected; of a net of your own"),
     ],
 )  # fmt: skip
 def test_mistakes(words, said, run_folder, tmp_path, capsys):
@@ -161,6 +162,8 @@ def test_mistakes(words, said, run_folder, tmp_path, capsys):
     write_model(model, tmp_path / "small.onebit")
     write_model(Model(model.graph), tmp_path / "bare.onebit")
     names = {"NET": run_folder / "net.onebit", "SMALL": tmp_path / "small.onebit", "BARE": tmp_path / "bare.onebit"}
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "own.pt")
+    names["own.pt"] = tmp_path / "own.pt"
     names |= {"DATA": tmp_path, "RUN": run_folder, "RUN/config.toml": run_folder / "config.toml"}
     code, out, err = call(capsys, "eval", *(str(names.get(word, word)) for word in words))
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -173,6 +173,16 @@ def test_a_file_is_converted_without_torch(file):
             assert done.stderr.splitlines()[-1] == told
 
 
+def test_in_python_it_says_what_to_install(file, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "onnx" or "onnx_" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for kind in ("onnx", "qonnx"):
+        with pytest.raises(ImportError, match=rf"^onebit.convert to {kind} needs onnx: .*onebit\[onnx\]"):
+            onebit.convert(file, tmp_path / f"net.{kind}")
+    assert list(tmp_path.glob("net.*")) == []
+
+
 def test_without_onnx_it_says_what_to_install(file, tmp_path):
     for kind in ("onnx", "qonnx"):
         words = [*without("onnx"), "export", str(file), "--to", kind]

@@ -139,7 +139,12 @@ def test_every_mode_of_pillows_as_from_a_file(load, mode):
 
 TEXT = io.StringIO("not an image")
 BAD = [
-    (NOISE.astype(np.float32), "pixels must be uint8, from 0 to 255, not float32"),
+    (
+        NOISE.astype(np.float32),
+        "pixels must be uint8, from 0 to 255, not float32; of 0 to 1, (x * 255).round().astype(numpy.uint8)",
+    ),
+    (NOISE.astype(int), "not int64; of 0 to 255, x.astype(numpy.uint8)"),
+    ("", "an empty text is no name of a file"),
     (NOISE > 9, "pixels must be uint8, from 0 to 255, not bool"),
     (NOISE.astype(np.uint16), "not uint16; of 16 bits, (x >> 8).astype(numpy.uint8)"),
     (NOISE.astype(object), "not object"),
@@ -291,10 +296,10 @@ def test_what_can_not_be_loaded(tmp_path):
     for empty in (b"", io.BytesIO()):
         with pytest.raises(onebit.ModelFileError, match="it is empty"):
             onebit.load(empty)
-    with pytest.raises(UserError, match="^the model file is open as text: open it as bytes, with 'rb'$"):
+    with pytest.raises(UserError, match="^the model file: it is open as text: open it as bytes, with 'rb'$"):
         onebit.load(io.StringIO("text"))
     for wrong in (None, 5, ["net.onebit"]):
-        with pytest.raises(UserError, match="the path of a .onebit file is expected"):
+        with pytest.raises(UserError, match="its path, its bytes, or a file that is open, not "):
             onebit.load(wrong)
 
 

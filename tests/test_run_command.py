@@ -234,6 +234,20 @@ def test_other_numbers_of_channels_are_made_the_nets(net, digits, tmp_path, caps
     assert "float.tiff: its pixels have 32 bits" in err
 
 
+def test_links_to_folders_are_followed_once(net, digits, tmp_path, capsys):
+    """As training follows those of its classes; one that leads back ends there."""
+    (tmp_path / "a").symlink_to(digits / "more")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "back").symlink_to(tmp_path)
+    (tmp_path / "b" / "c").symlink_to(digits)
+    code, out, err = call(capsys, "run", str(net), str(tmp_path), "--json")
+    names = [json.loads(line)["image"] for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    more = [f"{tmp_path}/a/{file.name}" for file in sorted((digits / "more").iterdir())]
+    own = sorted(file.name for file in digits.iterdir() if file.is_file() and file.suffix != ".txt")
+    assert names == [*more, *(f"{tmp_path}/b/c/{name}" for name in own)]
+
+
 def test_a_folder_that_can_not_be_listed_is_named(net, digits, tmp_path, capsys, monkeypatch):
     scandir = os.scandir
 

@@ -128,6 +128,8 @@ def test_what_can_not_be(tmp_path):
     refused(nn.Sequential(conv), "not finite at 'input'", calibration=[x * float("inf")])
     refused(nn.Sequential(conv), "not finite at 'input'", calibration=[x * float("nan")])
     refused(nn.Sequential(conv), "nothing but 0 at 'input'", calibration=x * 0)
+    refused(nn.Sequential(conv), "images of uint8: use floats, prepared as in training", calibration=x.byte())
+    refused(nn.Sequential(conv), "images of int64: use floats", calibration=[x.numpy().astype(int)])
     refused(nn.Sequential(conv), "use batches of images", calibration=5)
     refused(nn.Sequential(conv), "use batches of images", calibration=[{}])
     refused(nn.Sequential(conv), "calibration: .* shape", calibration=[x[:, :2]])

@@ -87,13 +87,23 @@ def _matching(word: str, path: Path) -> Iterator[Found]:
 
 
 def _images_in(folder: Path) -> list[Found]:
-    """Of the folder and all folders in it, sorted; what is hidden is left out, a folder that is closed is named."""
+    """Of the folder and all folders in it, sorted; what is hidden is left out, a folder that is closed is named.
+
+    Links to folders are followed, as training does with those of its classes: each folder once, so that one which
+    leads back to where it is ends there.
+    """
     found: list[Found] = []
+    seen: set[tuple[int, int]] = set()
 
     def closed(error: OSError) -> None:
         found.append(Found(str(error.filename), problem=error.strerror or "can't be read"))
 
-    for where, folders, files in os.walk(folder, onerror=closed):
+    for where, folders, files in os.walk(folder, onerror=closed, followlinks=True):
+        status = os.stat(where)  # noqa: PTH116
+        if (one := (status.st_dev, status.st_ino)) in seen:
+            folders.clear()
+            continue
+        seen.add(one)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = [name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES]  # noqa: PTH122
         found += [Found(os.path.join(where, name)) for name in sorted(names) if not name.startswith(".")]  # noqa: PTH118

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 SUFFIXES = {".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "PPM", "GIF", "TIFF")  # Pillow knows more, some of which start programs
 MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
+MADE_UINT8 = {  # what makes pixels of other numbers, by their type or its kind
+    "uint16": "; of 16 bits, (x >> 8).astype(numpy.uint8)",
+    "f": "; of 0 to 1, (x * 255).round().astype(numpy.uint8)",
+    "i": "; of 0 to 255, x.astype(numpy.uint8)",
+    "u": "; of 0 to 255, x.astype(numpy.uint8)",
+}
 GREY = (19595, 38470, 7471)  # of red, green and blue, of 65536: as Pillow makes colours grey
 
 # A path, an open file or the bytes of an image file; pixels of uint8, (height, width) or (height, width, 1 or 3);
@@ -117,6 +123,8 @@ def _opened(source: Any) -> AbstractContextManager[IO[bytes]]:
         return io.BytesIO(source)
     if isinstance(source, io.TextIOBase):
         raise BadImageError("it is open as text: open it as bytes, with 'rb'")
+    if source == "":  # a Path makes the folder that we are in of it
+        raise BadImageError("an empty text is no name of a file")
     if isinstance(source, str | os.PathLike):
         return open_regular(user_path(source))
     if hasattr(source, "read"):
@@ -129,7 +137,7 @@ def _opened(source: Any) -> AbstractContextManager[IO[bytes]]:
 def _pixels_of(array: NDArray[Any]) -> NDArray[np.uint8]:
     """The array, (height, width) or (height, width, 3); raises BadImageError if it is no image."""
     if array.dtype != np.uint8:
-        how = "; of 16 bits, (x >> 8).astype(numpy.uint8)" if array.dtype == np.uint16 else ""
+        how = MADE_UINT8.get(array.dtype.name, MADE_UINT8.get(array.dtype.kind, ""))
         raise BadImageError(f"pixels must be uint8, from 0 to 255, not {array.dtype}{how}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]

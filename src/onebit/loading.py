@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, overload
@@ -58,15 +59,19 @@ def load(
 def _model(source: Any) -> Model:
     if isinstance(source, bytes | bytearray | memoryview):
         return unpack_model(bytes(source))
-    if isinstance(source, str | Path) or not hasattr(source, "read"):
+    if isinstance(source, str | os.PathLike):
         return read_model(source)
+    if not hasattr(source, "read"):
+        kinds = "its path, its bytes, or a file that is open"
+        raise UserError(f"a .onebit file is expected, {kinds}, not {type(source).__name__}")
+    name = getattr(source, "name", None)
+    named = f"{name}: " if isinstance(name, str) else ""
     content = bytearray()
     while part := source.read(MAX_FILE + 1 - len(content)):  # a pipe may give less than is asked for
         if not isinstance(part, bytes):
-            raise UserError("the model file is open as text: open it as bytes, with 'rb'")
+            raise UserError(f"{named or 'the model file: '}it is open as text: open it as bytes, with 'rb'")
         content += part
     try:
         return unpack_model(bytes(content))
     except ModelFileError as error:
-        name = getattr(source, "name", None)
-        raise ModelFileError(f"{name}: {error}" if isinstance(name, str) else str(error)) from None
+        raise ModelFileError(f"{named}{error}") from None

@@ -145,7 +145,7 @@ def write_model(model: Model, path: str | Path) -> int:
     return len(content)
 
 
-def read_model(path: str | Path) -> Model:
+def read_model(path: str | os.PathLike[str]) -> Model:
     """Read a model file, or 'zoo:NAME', and check everything in it."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"the path of a .onebit file is expected, not {type(path).__name__}")

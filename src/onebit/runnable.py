@@ -122,8 +122,7 @@ def checked_input(x: Any, model: Model) -> Floats:
     """The batch itself; raises UserError if it is not one for this net."""
     shape = model.graph.input_shape
     if not isinstance(x, np.ndarray):
-        how = "x.numpy()" if hasattr(x, "numpy") else "numpy.asarray(x, numpy.float32)"
-        raise UserError(f"the net takes a NumPy array of float32, not a {type(x).__name__}: use {how}")
+        raise UserError(f"the net takes a NumPy array of float32, not a {type(x).__name__}: {_as_array(x)}")
     if x.dtype != np.float32:
         raise UserError(f"the net takes a float32 array, not {x.dtype}: {_conversion(x.dtype, model)}")
     if x.ndim != 4 or x.shape[1:] != shape:
@@ -132,6 +131,18 @@ def checked_input(x: Any, model: Model) -> Floats:
     if not len(x):
         raise UserError("the batch is empty: the net takes one image or more")
     return x
+
+
+def _as_array(x: Any) -> str:
+    """What makes an array of something else: of numbers, or of images."""
+    first = x
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    if hasattr(x, "numpy"):
+        return "use x.numpy()"
+    if isinstance(first, list | tuple | int | float | np.ndarray | np.number):
+        return "use numpy.asarray(x, numpy.float32)"
+    return "net.prepare(x) makes one of image files, their bytes and images of Pillow's"
 
 
 def _conversion(dtype: np.dtype[Any], model: Model) -> str:

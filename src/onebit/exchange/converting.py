@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from onebit.advice import install_extra
 from onebit.errors import ExportError, UserError
 from onebit.exchange.limits import check_weights
 from onebit.modelfile import Model, read_model, writable
@@ -46,7 +47,12 @@ def convert(
         raise UserError(f"packed=True is for 'onnx'; {kind!r} has one form only")
     source = model_path(net) if isinstance(net, str | Path) else None
     file = target(path, kind, source)
-    content = content_of(model_of(net), kind, packed=packed)
+    try:
+        content = content_of(model_of(net), kind, packed=packed)
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise ImportError(f"onebit.convert to {kind} needs onnx: {install_extra('onnx')}") from error
     write_content(file, content)
     return len(content)
 

@@ -163,6 +163,9 @@ def _batch(images: Any) -> Any:
     batch = images[0] if isinstance(images, tuple | list) and images else images
     if not isinstance(batch, Tensor | np.ndarray):
         raise ExportError(f"calibration holds a {type(batch).__name__}: use batches of images")
+    if not (batch.is_floating_point() if isinstance(batch, Tensor) else batch.dtype.kind == "f"):
+        kind = str(batch.dtype).removeprefix("torch.")
+        raise ExportError(f"calibration: images of {kind}: use floats, prepared as in training")
     return batch.detach().cpu().float().numpy() if isinstance(batch, Tensor) else batch.astype(np.float32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -156,6 +157,11 @@ def read_weights(path: str | Path, which: str = "last") -> Weights:
             raise UserError(f"{folder}: has no {file.name}; a run folder of `onebit train` is expected")
     if not file.is_file():
         raise UserError(f"{path}: no such file or run folder")
+    if zipfile.is_zipfile(file):
+        raise UserError(
+            f"{file}: a file of torch.save, and a run of `onebit train` is expected; of a net of your own "
+            f"onebit.export makes a .onebit file, in Python"
+        )
     tensors, description = read_tensors(file, "weights file")
     if description is None:
         raise UserError(f"{file}: says nothing about its net; weights files of `onebit train` do")
