@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from onebit.arena import Lifetime, place
+from onebit.checking import MAX_SIDE
 from onebit.compiling import largest_pair
 from onebit.errors import ModelFileError
 from onebit.modelfile import pack_model, unpack_model
+from onebit.shapes import MAX_WINDOW
 from packed_nets import small_model
 from wire_models import Chain
 
@@ -76,6 +78,15 @@ def test_a_tensor_may_be_sound_for_one_role_only():
     net.add("affine", tensors={"scale": shared})
     with pytest.raises(ValueError, match="scale holds numbers that are not finite"):
         net.model()
+
+
+def test_pools_are_checked_without_a_look_at_every_window(monkeypatch):
+    """A value may have a million rows, and a net ten thousand pools."""
+    made, known = [], np.arange
+    monkeypatch.setattr(np, "arange", lambda *given: made.append(known(*given)) or made[-1])
+    net = Chain(1, MAX_SIDE, 1).add("max_pool2d", kernel_size=[3, 1], stride=[1, 1], padding=[1, 0])
+    assert net.model().values["max_pool2d0"].shape == (1, MAX_SIDE, 1)
+    assert max(map(len, made), default=0) <= MAX_WINDOW
 
 
 class Counted(Lifetime):

@@ -249,7 +249,9 @@ def pooled_sides(attributes: dict[str, Any], sizes: tuple[int, int]) -> tuple[in
         side = (-(-room // stride) if at["ceil_mode"] else room // stride) + 1
         if (side - 1) * stride >= size + padding:  # a window must begin within the image or before it
             side -= 1
-        starts = np.arange(side) * stride - padding
+        # Windows that begin within the image have a tap there: only those before it, and the last, need a look.
+        places = np.append(np.arange(min(side, padding // stride + 1)), side - 1)
+        starts = places * stride - padding
         first = (
             starts + -(np.minimum(starts, 0) // dilation) * dilation
         )  # of its taps, the first that is not before the image
