@@ -149,6 +149,7 @@ WRONG = {
     "an unknown pool": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 3, (4, 5), an_output(2)),
     "7 places": lambda net: net.pool(0, (2, 2), (1, 1), (1, 1), (0,) * 4, 0, (7, 5), an_output(2)),
     "no tap within": lambda net: net.pool(0, (1, 1), (1, 1), (1, 1), (1, 1, 1, 1), 0, (7, 8), an_output(2)),
+    "no tap within the image": lambda net: net.pool(0, (1, 1), (1, 1), (1, 1), (0,) * 4, 0, (6, 6), an_output(2)),
     "has no tap": lambda net: net.adaptive_mean(0, (0, 1), an_output(2)),
     "too many parts": lambda net: net.adaptive_mean(0, (1, 1 << 17), an_output(2)),
     "don't make value": lambda net: net.binary(0, 0, 3, 0),

@@ -74,11 +74,13 @@ static size_t length_of(Span span) { return (size_t)((span.end - span.first + sp
 
 /* Whether it pays to go by axes; what is looked at is counted by channel, for the largest row of windows. */
 static bool pays_by_axes(const PoolStep *it, const Value *in) {
+    const int32_t whole = it->adapts ? (in->height - 1) / it->sizes[0] + 2 : it->window.kernel[0]; /* no window has more */
     size_t rows = 0, columns = 0;
-    for (int32_t place = 0; place < it->sizes[0]; place++) {
+    for (int32_t place = 0; place < it->sizes[0] && rows < (size_t)whole; place++) {
         const size_t here = length_of(span_of(it, 0, place, in->height));
         if (here > rows) rows = here;
     }
+    if (rows <= PAYS_BY_AXES) return false;
     for (int32_t place = 0; place < it->sizes[1]; place++) columns += length_of(span_of(it, 1, place, in->width));
     return rows * columns > PAYS_BY_AXES * (rows * (size_t)in->width + columns);
 }
@@ -170,13 +172,21 @@ static void cut_into_bands(PoolStep *it, const Value *in) {
         round_up(it->band_rows * row_bytes + row_made_numbers(it, in) * sizeof(float), 64) + it->maker->rows_bytes;
 }
 
-/* Every window must have a tap inside of the image, or there is nothing to pool. */
+static bool has_taps(const PoolStep *it, int axis, int32_t place, int32_t side) {
+    const Span covered = span_of(it, axis, place, side);
+    return covered.first < covered.end && covered.counted >= 1;
+}
+
+/* Every window must have a tap inside of the image, or there is nothing to pool. One that begins inside has: only those before
+   the image, and the last, need a look, for there may be a million windows. */
 static bool all_have_taps(const PoolStep *it, const Value *in) {
-    for (int axis = 0; axis < 2; axis++)
-        for (int32_t place = 0; place < it->sizes[axis]; place++) {
-            const Span covered = span_of(it, axis, place, axis ? in->width : in->height);
-            if (covered.first >= covered.end || covered.counted < 1) return false;
-        }
+    for (int axis = 0; axis < 2; axis++) {
+        const int32_t side = axis ? in->width : in->height, last = it->sizes[axis] - 1;
+        const int32_t before = it->adapts ? 0 : it->window.padding[2 * axis] / it->window.stride[axis];
+        for (int32_t place = 0; place <= before && place < last; place++)
+            if (!has_taps(it, axis, place, side)) return false;
+        if (!has_taps(it, axis, last, side)) return false;
+    }
     return true;
 }
 
