@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import math
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from onebit.reference import OPERATIONS
 from onebit.runnable import Floats, Runnable, prepared
 
 BATCH = 32  # images a call, about
+MOST_NUMBERS = 1 << 26  # of a batch, if that is more than one image: a file may ask for images of any size
 READERS = 4  # threads, at most: each may hold a large image
 STDIN = "-"
 
@@ -139,6 +141,7 @@ def classify(net: Runnable, images: Sequence[Found], top: int) -> Iterator[Outco
     While the net is at work on some images, threads read those that come next.
     """
     batch = net.threads * -(-BATCH // net.threads)  # so that each of the net's threads has as many
+    batch = max(1, min(batch, MOST_NUMBERS // math.prod(net.input_shape)))
     parts = [images[start : start + batch] for start in range(0, len(images), batch)]
     pool = ThreadPoolExecutor(max_workers=min(READERS, cores()))
     try:
@@ -162,7 +165,7 @@ def _read(model: Model, found: Found) -> Floats | str:
 
 def _outcomes(net: Runnable, part: Sequence[Found], read: Sequence[Floats | str], top: int) -> Iterator[Outcome]:
     good = [image for image in read if not isinstance(image, str)]
-    answers = iter(guesses(net, np.stack(good), top) if good else ())
+    answers = iter(guesses(net, np.stack(good) if len(good) > 1 else good[0][None], top) if good else ())
     for found, image in zip(part, read, strict=True):
         yield Outcome(found.name, [], image) if isinstance(image, str) else Outcome(found.name, next(answers))
 

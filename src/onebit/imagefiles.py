@@ -191,5 +191,8 @@ def as_pixels(image: Picture, mode: str) -> Picture:
 def standardised(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
     """(pixel / 255 - mean) / std for each channel of (..., channels, height, width), in 32-bit floats."""
     centre, spread = (np.asarray(numbers, np.float32).reshape(-1, 1, 1) for numbers in (mean, std))
-    made: Any = (pixels.astype(np.float32) / np.float32(255) - centre) / spread
-    return np.asarray(made, np.float32)
+    made: NDArray[np.float32] = pixels.astype(np.float32)  # and no second one of its size: it may be very large
+    made /= np.float32(255)
+    made -= centre
+    made /= spread
+    return made

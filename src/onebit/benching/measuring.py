@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from onebit.peers.agreement import draw_images
 from onebit.peers.runner import burst, in_short, times_faster
 from onebit.runnable import Floats
 
-LEAST_IMAGES = 8  # by which outputs are compared
+LEAST_IMAGES = 8  # by which outputs are compared,
+MOST_NUMBERS = 1 << 28  # unless they have more than these; one batch may have
 MOST_CALLS = 100_000  # of a burst
 
 
@@ -58,8 +60,9 @@ def measure(
 ) -> tuple[Table, list[float]]:
     """A table of rows, and the seconds of each step of the engine for one image. Every turn calls `advance`."""
     table = Table(batch, rows_of(names))
-    count = batch * -(-LEAST_IMAGES // batch)  # whole batches
-    images = draw_images(count, nets.engine.model.graph.input_shape)
+    shape = nets.engine.model.graph.input_shape
+    batches = min(-(-LEAST_IMAGES // batch), MOST_NUMBERS // (batch * math.prod(shape)))
+    images = draw_images(batch * max(1, batches), shape)
     for row in table.rows:
         make_ready(row, nets, images, batch)
         advance()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onebit.commands import add_threads, threads_of
 from onebit.console import Progress, counted, tell
 from onebit.errors import UserError
+from onebit.jsonfields import json_text
 from onebit.paths import user_path
 from onebit.zoo import card_of, model_path
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from onebit.data.splits import DataSet
     from onebit.training.evaluation import Accuracy
     from onebit.training.processes import Processes
+
+MOST_NUMBERS = 1 << 28  # of a batch of images, if that is more than one
 
 HELP = "evaluate a trained net, or a .onebit file: top-1 and top-5 on the test images"
 EXAMPLES = """examples:
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not processes.writes:
         return 0
     if arguments.json:
-        tell(json.dumps(result))
+        tell(json_text(result))
     else:
         scores = f"top-1 {found.top1:.2f} %, top-5 {found.top5:.2f} %"
         skipped = f", {len(data.skipped)} left out" if data.skipped else ""
@@ -171,8 +174,9 @@ def _measured(subject: Subject, data: DataSet, arguments: argparse.Namespace, pr
     feed = Feed(subject.mean, subject.deviation, processes.device)
     rows = np.arange(len(data.test.labels))
     mine = -(-len(rows) // processes.count)
+    batch = max(1, min(arguments.batch_size, MOST_NUMBERS // math.prod(subject.image_shape)))
     with Progress("evaluating", mine, quiet=not processes.writes) as progress:
-        return measure(predict, data.test, rows, arguments.batch_size, feed, processes, progress.advance)
+        return measure(predict, data.test, rows, batch, feed, processes, progress.advance)
 
 
 def is_packed(path: str) -> bool:

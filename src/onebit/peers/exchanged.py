@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from onebit.modelfile import Model, pack_model
 from onebit.peers.agreement import CLOSE, Agreement, compare, draw_images
 from onebit.peers.runner import in_short, outputs_of
 
-IMAGES = 4
+IMAGES, MOST_NUMBERS = 4, 1 << 26  # that are compared; one image may have more
 PROGRAMS: dict[Kind, str] = {"onnx": "onnxruntime", "qonnx": "qonnx"}  # what runs files of a kind
 FLOATS = "for exchange: every bit is a float of 32 bits in it"
 REMARKS: dict[tuple[Kind, bool], str] = {
@@ -88,7 +89,8 @@ def _agreement(model: Model, content: bytes, kind: Kind, file: Path) -> Agreemen
         if error.name != program:
             raise
         return None
-    images = draw_images(IMAGES, model.graph.input_shape)
+    count = max(1, min(IMAGES, MOST_NUMBERS // math.prod(model.graph.input_shape)))
+    images = draw_images(count, model.graph.input_shape)
     try:
         made = outputs_of(module.session(content), images, 1)
     except Exception as error:
