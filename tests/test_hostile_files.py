@@ -1,18 +1,24 @@
 """Files of little size that ask for much: memory, time, sides beyond what arrays have."""
 
 import json
+import os
 import struct
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from onebit.arena import Lifetime, place
 from onebit.checking import MAX_SIDE
 from onebit.compiling import largest_pair
 from onebit.errors import ModelFileError
-from onebit.modelfile import pack_model, unpack_model
+from onebit.jsonfields import json_text, parse_json
+from onebit.modelfile import Preprocessing, pack_model, unpack_model, write_model
+from onebit.paths import write_whole
+from onebit.pictures import draw_kernels
 from onebit.shapes import MAX_WINDOW
 from packed_nets import small_model
+from training_runs import call
 from wire_models import Chain
 
 
@@ -173,3 +179,54 @@ def test_levels_fit_a_byte(low, high, is_right):
 def test_the_input_is_one_of_the_largest_pair():
     net = Chain(3, 9, 9).add("adaptive_avg_pool2d", output_size=[2, 2]).add("abs")
     assert largest_pair(net.model()) == (3 * 81 + 3 * 4) * 4
+
+
+def test_pictures_of_layers_with_long_names(tmp_path):
+    """Systems count a name's bytes, and a character may have four."""
+    layer = {"projections": 1, "out_channels": 8, "kernel_size": [1, 1]}
+    net = Chain(8, 4, 4)
+    for name in ("\U0001d518" * 100, "é" * 1000, "a" * 1000):
+        net.add("bconv2d", name, tensors={"kernels": np.zeros(8, np.uint8)}, **layer)
+    files = draw_kernels(net.model(), tmp_path)
+    assert [file.name[:5] for file in files] == ["00-\U0001d518\U0001d518", "01-éé", "02-aa"]
+    assert all(file.is_file() and len(os.fsencode(file.name)) <= 107 for file in files)
+
+
+def test_files_with_the_longest_names_are_written(tmp_path):
+    for name in ("\U0001d518" * 63, "a" * 255, os.fsdecode(b"\xff" * 255)):
+        write_whole(tmp_path / name, b"content")
+        assert (tmp_path / name).read_bytes() == b"content"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_probabilities_that_are_no_numbers_are_null_in_json(tmp_path, capsys):
+    """JSON has no NaN; programs that read it would stop there."""
+    net = Chain(3, 4, 4).add("adaptive_avg_pool2d", output_size=[1, 1]).add("reshape", shape=[3])
+    net.add("affine", "large", tensors={"scale": np.full(1, 1e30, np.float32)})
+    net.add("multiply", "infinite", ["large", "large"]).add("affine", tensors={"scale": np.zeros(1, np.float32)})
+    write_model(net.model(preprocessing=Preprocessing((0.5,) * 3, (0.5,) * 3)), tmp_path / "net.onebit")
+    Image.new("RGB", (4, 4), (9, 9, 200)).save(tmp_path / "a.png")
+    code, out, _ = call(capsys, "run", str(tmp_path / "net.onebit"), str(tmp_path / "a.png"), "--json")
+    assert code == 0
+    found = parse_json(out, "the output")  # which refuses NaN
+    assert [guess["probability"] for guess in found["top"]] == [None] * 3
+
+
+def test_json_says_what_it_can():
+    value = {"a": [1, (2.5, np.float64("nan")), {"b": float("inf")}], "c": True, "d": None, "e": "NaN"}
+    assert json.loads(json_text(value)) == {
+        "a": [1, [2.5, None], {"b": None}],
+        "c": True,
+        "d": None,
+        "e": "NaN",
+    }
+
+
+def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
+    def none_left(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("onebit.modelfile.unpack_model", none_left)
+    code, out, err = call(capsys, "inspect", "zoo:digits-w1a1")
+    assert (code, out) == (1, "")
+    assert err == "onebit inspect: there is not enough memory for this\n"

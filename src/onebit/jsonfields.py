@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from onebit.errors import ModelFileError
@@ -25,6 +26,19 @@ def parse_json(text: str | bytes, what: str) -> Any:
         return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{what} is not sound JSON ({str(error)[:100]})") from None
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON for any program: numbers that are not finite, for which it has no words, are null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def plain_text(value: Any, what: str) -> str:

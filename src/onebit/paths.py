@@ -9,6 +9,8 @@ import tempfile
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
+LONG_NAME = 100  # bytes, where most systems take 255
+
 
 def user_path(name: str | os.PathLike[str]) -> Path:
     """The path that is meant: ~ is the user's home, unless there is a file of that very name, or no such user."""
@@ -67,7 +69,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def _write(file: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name[:100]}.", delete=False) as part:
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{shortened(file.name)}.", delete=False) as part:
         try:
             part.write(content)
             part.flush()
@@ -77,6 +79,11 @@ def _write(file: Path, content: bytes) -> None:
         except BaseException:
             Path(part.name).unlink(missing_ok=True)
             raise
+
+
+def shortened(name: str) -> str:
+    """The beginning of a name, for names with more to come: systems count bytes, and a character may have four."""
+    return os.fsencode(name)[:LONG_NAME].decode(errors="ignore")
 
 
 def _umask() -> int:

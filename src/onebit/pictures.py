@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onebit.errors import UserError
 from onebit.graph import Array
 from onebit.modelfile import Model
-from onebit.paths import write_whole
+from onebit.paths import shortened, write_whole
 from onebit.weights import one_bit_layers, signs_of
 
 SHOWN = 32  # kernels and planes of a layer, rows and columns of a kernel; all would be too large to look at
@@ -33,7 +33,7 @@ def draw_kernels(model: Model, folder: Path) -> list[Path]:
     for node, first in one_bit_layers(model):
         # A file's text must not choose folders.
         plain = re.sub(r"[^\w.-]", "_", node.name).lstrip(".") or "layer"
-        files.append(folder / f"{len(files):02d}-{plain[:100]}.png")
+        files.append(folder / f"{len(files):02d}-{shortened(plain)}.png")
         if first not in drawn:
             content = io.BytesIO()
             Image.fromarray(kernel_grid(signs_of(model, node))).save(content, "png")

@@ -82,6 +82,8 @@ def _told(words: list[str]) -> int:
     except OSError as error:
         line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part is not None)
         code = _code_of(error)
+    except MemoryError:
+        line, code = "there is not enough memory for this", 1
     rank = os.environ.get("RANK", "0")
     who = f"onebit {name}".strip()
     complain(who if rank == "0" else f"{who} (process {rank})", line)

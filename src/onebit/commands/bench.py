@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from onebit.commands import threads_in
 from onebit.console import counted, tell
 from onebit.errors import UserError
+from onebit.jsonfields import json_text
 
 if TYPE_CHECKING:
     from onebit.benching.report import Report
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         import rich  # noqa: F401 so that its lack is said before the work, not after
     report = _measured(arguments, names, threads)
     if arguments.json:
-        tell(json.dumps(report.as_json()))
+        tell(json_text(report.as_json()))
     else:
         report.show()
     return 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onebit.advice import program
 from onebit.errors import UserError
+from onebit.jsonfields import json_text
 from onebit.paths import user_path
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = measure(out, chosen, configs)
     page, images = _page(out, rows, arguments), write_samples(out, configs[0])
     if arguments.json:
-        tell(json.dumps({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))
+        tell(json_text({"data": data, "rows": [row._asdict() for row in rows], "report": str(page)}))
     else:
         _tell(rows, data, page, images)
     return 0

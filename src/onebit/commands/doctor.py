@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Literal
 
 from onebit.console import painted, tell
+from onebit.jsonfields import json_text
 
 if TYPE_CHECKING:
     from onebit.checkup import Finding
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             _tell(finding)
     is_sound = all(finding.mark != "wrong" for finding in found)
     if arguments.json:
-        tell(json.dumps({"ok": is_sound, "findings": [finding._asdict() for finding in found]}))
+        tell(json_text({"ok": is_sound, "findings": [finding._asdict() for finding in found]}))
     elif not arguments.quiet:
         tell(summary(found))
     return 0 if is_sound else 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebit.advice import program
 from onebit.console import Progress, counted, say, tell
 from onebit.errors import UserError
+from onebit.jsonfields import json_text
 from onebit.paths import user_path
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = _of_file(arguments) if is_packed(arguments.net) else _of_run(arguments)
     for line in told.remarks:
         say(line)
-    tell(*([json.dumps(told.numbers)] if arguments.json else told.lines))
+    tell(*([json_text(told.numbers)] if arguments.json else told.lines))
     return 0
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from onebit.console import counted, tell
+from onebit.jsonfields import json_text
 from onebit.paths import user_path
 from onebit.zoo import model_path
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         drawn = draw_kernels(model, user_path(arguments.images))
     if arguments.json:
-        tell(json.dumps(summary.as_json() | {"images": [str(file) for file in drawn]}))
+        tell(json_text(summary.as_json() | {"images": [str(file) for file in drawn]}))
         return 0
     parts = graph_lines(model, summary) if arguments.graph else summary.layers()
     tell(*summary.about(), "", *parts, "", *summary.totals())

@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Gather, write, and say where."""
-    import json
     from pathlib import Path
 
     from onebit.console import say, tell
+    from onebit.jsonfields import json_text
     from onebit.report.gathering import check_runs, gather, runs_in
     from onebit.report.writing import write_report
 
@@ -58,6 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         for note in each.notes:
             say(f"{each.name}: {note}")
     notes = {each.name: each.notes for each in runs}
-    found = json.dumps({"file": str(out), "bytes": size, "notes": notes})
+    found = json_text({"file": str(out), "bytes": size, "notes": notes})
     tell(found if arguments.json else f"{out}: {size / 1e6:.1f} MB; open it in a browser")
     return 0

@@ -180,8 +180,7 @@ def _train(setting: Setting, missing: Sequence[Experiment], arguments: argparse.
 
 def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Namespace) -> None:
     """Write and show the tables and figures."""
-    import json
-
+    from onebit.jsonfields import json_text
     from onebit.reproduction.making import MEMORY, make, make_memory
     from onebit.reproduction.sheets import write
 
@@ -197,4 +196,4 @@ def _make(setting: Setting, targets: Sequence[Target], arguments: argparse.Names
             for line in [*made.remarks, f"written: {', '.join(map(str, files))}"]:
                 say(line)
     if arguments.json:
-        tell(json.dumps(documents))
+        tell(json_text(documents))

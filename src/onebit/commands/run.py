@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from onebit.advice import program
 from onebit.commands import add_threads, threads_of
 from onebit.console import Progress, complain, counted, printable, tell
 from onebit.errors import UserError
+from onebit.jsonfields import json_text
 
 if TYPE_CHECKING:
     from onebit.classifying import Found, Outcome
@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
 def as_json(outcome: Outcome) -> str:
     """An object for one image."""
     if outcome.problem:
-        return json.dumps({"image": outcome.name, "error": outcome.problem})
+        return json_text({"image": outcome.name, "error": outcome.problem})
     top = [{"class": label, "index": number, "probability": share} for label, number, share in outcome.guesses]
-    return json.dumps({"image": outcome.name, "top": top})
+    return json_text({"image": outcome.name, "top": top})
 
 
 def in_columns(images: Sequence[Found], classes: Sequence[str], top: int) -> tuple[str, Callable[[Outcome], str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 from collections.abc import Collection
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 from onebit.advice import program
 from onebit.console import complain, counted, tell
 from onebit.errors import UserError, WorkError
+from onebit.jsonfields import json_text
 
 HELP = "train a net; interrupt it whenever you like and go on with --resume"
 EXAMPLES = """examples:
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WorkError as error:
         raise WorkError(f"{error}. {_what_next(out)}") from error
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        tell(*([json.dumps(summary | {"run": str(out)})] if arguments.json else _lines(summary, out)))
+        tell(*([json_text(summary | {"run": str(out)})] if arguments.json else _lines(summary, out)))
     return 0
 
 

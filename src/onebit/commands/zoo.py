@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from onebit.advice import program
 from onebit.console import tell
+from onebit.jsonfields import json_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.zoo_net is not None:
         card, file = zoo.card(arguments.zoo_net), zoo.path(arguments.zoo_net)
-        said = [json.dumps(asdict(card) | {"path": str(file)})] if arguments.json else told(card, file)
+        said = [json_text(asdict(card) | {"path": str(file)})] if arguments.json else told(card, file)
     else:
         cards = zoo.list()
-        said = [json.dumps([asdict(card) for card in cards])] if arguments.json else table(cards)
+        said = [json_text([asdict(card) for card in cards])] if arguments.json else table(cards)
     tell(*said)
     return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from onebit.comparison.plan import Contestant, Plan, Run
 from onebit.comparison.running import failure_of, summary_of
 from onebit.counting import Storage, bits_of, storage
+from onebit.jsonfields import json_text
 from onebit.training.nets import build_trained, read_weights
 
 
@@ -161,4 +161,4 @@ def as_csv(table: Sequence[Row]) -> str:
 
 def as_json(table: Sequence[Row], facts: dict[str, Any]) -> str:
     """For a program; facts are about the comparison as a whole."""
-    return json.dumps(facts | {"rows": [row._asdict() for row in table]}, indent=2) + "\n"
+    return json_text(facts | {"rows": [row._asdict() for row in table]}, indent=2) + "\n"
