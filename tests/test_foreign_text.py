@@ -22,7 +22,7 @@ from onebit.data.catalog import load_data
 from onebit.data.splits import DataSet
 from onebit.errors import UserError
 from onebit.report.page import folded, page, paragraph, part, section, table
-from onebit.training.nets import NetSpec
+from onebit.training.nets import NetSpec, pack_weights, read_weights
 from terminals import Terminal
 from training_runs import call
 
@@ -168,6 +168,28 @@ def test_a_path_that_the_config_of_a_run_could_not_hold(tmp_path, flag, capsys):
     line = f"onebit train: {flag}: '/x\\udce9' is not UTF-8 text, which the run's files could not hold\n"
     assert (code, out, err) == (2, "", line)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_a_run_whose_checkpoints_nothing_could_read(tmp_path, capsys):
+    """Tensors are opened by a library that knows paths of UTF-8 only: it would train to the end for nothing."""
+    for out in ("ou\udce9t", "ou\udce9t/run"):
+        code, _, err = call(capsys, "train", "--data", "digits", "--out", str(tmp_path / out))
+        assert code == 2
+        assert err.endswith("its path is not UTF-8 text; name another folder\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_weights_file_of_images_that_fit_no_memory(tmp_path):
+    described = {"net": {"model": "wrn22", "width": 1}, "data": "digits", "num_classes": 1, "class_names": ("a",)}
+    described |= {"mean": (0.5,), "deviation": (0.5,)}
+    for shape in ((1, 1 << 14, (1 << 14) + 1), (1, 1 << 20, 1 << 20)):
+        spec = NetSpec.model_validate(described | {"image_shape": shape})
+        (tmp_path / "last.safetensors").write_bytes(pack_weights(spec.build(), spec))
+        with pytest.raises(UserError, match="its images have .* numbers, and at most 268435456 are allowed"):
+            read_weights(tmp_path)
+    spec = NetSpec.model_validate(described | {"image_shape": (1, 1 << 14, 1 << 14)})
+    (tmp_path / "last.safetensors").write_bytes(pack_weights(spec.build(), spec))
+    assert read_weights(tmp_path).spec == spec
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -14,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from onebit import models
+from onebit.checking import MAX_VALUE
 from onebit.console import counted
 from onebit.convolution import QuantizedConv2d
 from onebit.data.splits import DataSet
@@ -170,6 +172,8 @@ def read_weights(path: str | Path, which: str = "last") -> Weights:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(f"{file}: its description of the net is wrong at {where or 'its beginning'}") from None
+    if (size := math.prod(spec.image_shape)) > MAX_VALUE:
+        raise UserError(f"{file}: its images have {size} numbers, and at most {MAX_VALUE} are allowed")
     if spec.revision != (now := revision_of(spec.net.method)):
         raise UserError(
             f"{file}: its net is {spec.net.method} of revision {spec.revision}, which is another net than this "

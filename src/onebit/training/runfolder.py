@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from onebit.console import is_unicode
 from onebit.errors import ModelFileError, UserError, WorkError
 from onebit.jsonfields import is_int, parse_json
 from onebit.machine import source_commit, this_machine
@@ -50,6 +51,8 @@ WITHOUT_HELD_OUT = {"held_out_top1", "best_held_out_top1", "best_epoch"}  # null
 
 def check_out(folder: Path) -> None:
     """Before hours of work: whether what comes of it can be written there. The folder need not be there yet."""
+    if not is_unicode(str(folder)):  # what reads and writes tensors opens no such path
+        raise UserError(f"--out {folder}: its path is not UTF-8 text; name another folder")
     at = next(place for place in (folder, *folder.parents) if place.exists())
     if not at.is_dir():
         raise UserError(f"--out {folder}: {at} is a file; name a folder")
