@@ -298,8 +298,10 @@ def test_two_stages_in_one_run(tmp_path, monkeypatch, stop_at):
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_the_second_stage_begins_with_the_first_ones_weights(tmp_path):
-    keys = {"activation_bits": 1, "epochs": 1}
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_the_second_stage_begins_with_the_first_ones_weights(tmp_path, decay):
+    """With those that are kept of it: their running mean, if there is one."""
+    keys = {"activation_bits": 1, "epochs": 1, "model_ema_decay": decay}
     small_run(tmp_path / "two", two_stage=True, stage2_lr=1e-30, lr_w=0.0, bn_batches=0, weight_decay=0.0, **keys)
     first, last = (load_file(tmp_path / "two" / f"{name}.safetensors") for name in ("stage1", "last"))
     for name, tensor in first.items():
