@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from onebit.models import resnet18
+from onebit.models import resnet18, vgg16
 from onebit.models.resnet import BasicBlock
 from onebit.models.wrn import Block
 
@@ -63,3 +63,17 @@ def test_what_stands_before_the_blocks_of_a_resnet18(method, form, has_relu):
     expected = net.pool(F.relu(net.norm(stem))) if has_relu else net.norm(net.pool(stem))
     torch.testing.assert_close(seen[0], expected)
     assert bool((seen[0] < 0).any()) != has_relu
+
+
+@pytest.mark.parametrize(("bits", "has_relus"), [(32, True), (1, False)])
+def test_units_of_a_vgg(bits, has_relus):
+    """Norm, ReLU and pool; pool and norm where signs follow, which is behind all units but the last."""
+    net = unlike_each_other(vgg16(2, activation_bits=bits, num_classes=3, hidden=4))
+    x = torch.randn(1, 3, 32, 32)
+    for number, unit in enumerate(net.features):
+        made, has_relu = unit.conv(x), has_relus or number == 12
+        expected = unit.pool(F.relu(unit.norm(made))) if has_relu else unit.norm(unit.pool(made))
+        x = unit(x)
+        torch.testing.assert_close(x, expected)
+        assert bool((x < 0).any()) != has_relu
+    assert number == 12

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import onebit
 from onebit.errors import ExportError
 from onebit.exchange import limits
 from onebit.operations import OPERATIONS
-from onebit.peers import torch_net
+from onebit.peers import runner, torch_net
 from onebit.peers.agreement import compare, draw_images
 from onebit.peers.runner import CannotRunError, Runner, burst, fastest, outputs_of, times_faster
 from onebit.peers.twin import float_twin
@@ -157,8 +158,8 @@ def test_peers_make_what_the_reference_makes(peer, tmp_path):
     module = importlib.import_module(f"onebit.peers.{peer}_net")
     for model in models(tmp_path):
         x = draw_images(4, model.graph.input_shape)
-        _, runner = fastest(module.ways(model, x[:2]), x[:2])
-        assert_agrees(model, lambda images, runner=runner: outputs_of(runner, images, 2), x)
+        _, found = fastest(module.ways(model, x[:2]), x[:2])
+        assert_agrees(model, lambda images, found=found: outputs_of(found, images, 2), x)
 
 
 def test_signals_are_survived_once_openvino_has_run():
@@ -189,12 +190,22 @@ except KeyboardInterrupt:
 def test_runners_of_torch(way):
     model = small_model()
     x = draw_images(4, model.graph.input_shape)
-    runner = torch_net.ways(model, x[:2])[way]()
+    found = torch_net.ways(model, x[:2])[way]()
     assert torch.get_num_threads() == 1
-    assert_agrees(model, lambda images: outputs_of(runner, images, 2), x)
+    assert_agrees(model, lambda images: outputs_of(found, images, 2), x)
 
 
-def test_the_fastest_way_is_taken_and_one_that_fails_is_passed_over():
+@pytest.mark.parametrize("names", list(permutations(("slow", "quick at last", "even"))), ids=str)
+def test_the_fastest_way_is_taken(names, monkeypatch):
+    """By the best of its calls, wherever it stands."""
+    seconds = {"slow": [3.0, 2.0], "quick at last": [9.0, 1.0], "even": [1.5, 1.5]}
+    monkeypatch.setattr(runner, "timed", lambda run, x, *_: seconds[run(x)])
+    ways = {name: lambda name=name: Runner(lambda _: name) for name in names}
+    name, found = fastest(ways, np.zeros((1, 1, 2, 2), np.float32))
+    assert name == found.run(None) == "quick at last"
+
+
+def test_a_way_that_fails_is_passed_over():
     def fail():
         raise RuntimeError("first line\nsecond line")
 
@@ -221,3 +232,27 @@ def test_agreement_of_outputs_that_are_all_0_or_not_finite():
     assert compare(wild, wild).difference == 0
     with pytest.raises(ValueError, match="outputs of shape"):
         compare(zeros, wild)
+
+
+def test_agreement_by_hand():
+    """The largest difference of all over the largest output; what is not finite agrees with nothing but itself."""
+    expected = np.array([[1, 2, -4], [0, 1, 3], [0.5, 0, 0]], np.float32)
+    found = expected.copy()
+    found[0, 1] += 0.5
+    found[1, 0] = 3.25  # another class, too
+    assert compare(found, expected)[:4] == (3.25 / 4, 3, 1, pytest.approx(2 / 3))
+    for other in (np.nan, np.inf, -np.inf):
+        harmed = expected.copy()
+        harmed[1, 2] = other
+        assert compare(harmed, expected)[:3] == compare(expected, harmed)[:3] == (np.inf, 3, 2), other
+        opposite = np.where(harmed == other, -harmed, 0.0).astype(np.float32)
+        assert compare(harmed, harmed).difference == 0
+        assert np.isnan(other) or compare(harmed, opposite).difference == np.inf
+
+
+def test_images_that_differ_at_their_borders_alone():
+    expected = np.ones((2, 3, 4, 5), np.float32)
+    edge, inside = expected.copy(), expected.copy()
+    edge[0, :, 0] = edge[1, :, :, -1] = 2
+    inside[0, 1, 2, 2] = 2
+    assert [compare(found, expected).border_only for found in (expected, edge, inside)] == [False, True, False]

@@ -381,6 +381,29 @@ def test_every_kind_of_flag_reaches_the_config():
     assert resolve(None, "paper", config_flags(levels)).levels == (-1, 0, 1)
 
 
+def test_paths_are_kept_whole(tmp_path, monkeypatch):
+    """A run finds its files again when it is resumed from another folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    words = [
+        "train",
+        "--data-dir",
+        "data",
+        "--teacher",
+        "~/runs/a",
+        "--initial-checkpoint",
+        "../b",
+        "--device",
+        "cpu",
+    ]
+    assert config_flags(make_parser("train").parse_args(words)) == {
+        "data_dir": str(tmp_path / "data"),
+        "teacher": str(tmp_path / "home" / "runs" / "a"),
+        "initial_checkpoint": str(tmp_path.parent / "b"),
+        "device": "cpu",
+    }
+
+
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbfwidth = 3", "width = 3 # ü".encode("latin1")])
 def test_a_recipe_is_utf_8(tmp_path, content):
     file = tmp_path / "mine.toml"

@@ -37,7 +37,7 @@ def compare(found: Floats, expected: Floats) -> Agreement:
     with np.errstate(invalid="ignore"):  # of two infinities, which are told apart below
         error = np.abs(found - expected) / largest
     error[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
-    error = np.nan_to_num(error, nan=np.inf)
+    error = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
     same = float((found.argmax(axis=1) == expected.argmax(axis=1)).mean())
     close = int((error.reshape(len(error), -1).max(axis=1) < CLOSE).sum())
     inside = error[:, :, 1:-1, 1:-1] if error.ndim == 4 else error
