@@ -419,6 +419,23 @@ def test_means_of_large_images(isa):
 
 
 @each_isa
+@pytest.mark.parametrize("op", ["add", "multiply"])
+@pytest.mark.parametrize("shape", [(c, h, w) for c in (1, 5) for h in (1, 4) for w in (1, 3)])
+def test_sides_of_1_are_repeated(isa, shape, op):
+    """Of either operand: an image with a row, a column, a pixel, a channel or a number."""
+    net = Chain(5, 4, 3)
+    if shape[0] == 1:
+        net.add("slice", "channel", start=2, stop=3)
+    kernel = [4 if shape[1] == 1 else 1, 3 if shape[2] == 1 else 1]
+    net.add("max_pool2d", "part", kernel_size=kernel, stride=[1, 1])
+    net.add(op, "left", inputs=["part", "input"]).add("abs", "a")
+    net.add(op, "right", inputs=["a", "part"])
+    model = net.model()
+    assert model.values["part"].shape == shape
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 def test_pads(isa, mode):
     net = Chain(70, 4, 5).add("pad", padding=[1, 3, 2, 0], mode=mode)
