@@ -14,7 +14,7 @@ import onebit
 from onebit.modelfile import read_model, write_model
 from onebit.summary import summarize
 from packed_nets import lived_in
-from wire_models import wire_models
+from wire_models import Chain, wire_models
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +212,15 @@ def test_kernels_are_the_quantised_weight(method, options):
     if "0.modulation" in state:
         total = total * state["0.modulation"].repeat(2, 1, 1).unsqueeze(1)
     torch.testing.assert_close(total, layer.quantized_weight().detach(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bits"),
+    [(0, 255, 8), (-127, 127, 8), (-128, 127, 8), (0, 15, 4), (-8, 7, 4), (0, 1, 1), (-1, 2, 2)],
+)
+def test_bits_of_levels(low, high, bits):
+    """As many as tell all levels apart, those below 0 among them."""
+    net = Chain(4, 3, 3).add("quantize", per_unit=1.0, low=low, high=high).bconv(4, 2)
+    net.add("affine", tensors={"scale": np.ones(1, np.float32)})
+    (row,) = [row for row in summarize(net.model()).rows if row.one_bit_macs]
+    assert row.precision == f"W1A{bits}"
