@@ -60,6 +60,9 @@ def test_data_is_found_through_the_environment(tmp_path, monkeypatch):
     cifar10_binary(tmp_path)
     monkeypatch.setenv("ONEBIT_DATA", str(tmp_path))
     assert len(load_data("cifar10").train.labels) == 100
+    other = tmp_path / "other"
+    cifar10_binary(other, count=7)
+    assert len(load_data("cifar10", str(other)).test.labels) == 7, "what is said counts before it"
     monkeypatch.delenv("ONEBIT_DATA")
     with pytest.raises(UserError, match="--data-dir DIR, or \\$ONEBIT_DATA"):
         load_data("cifar10")

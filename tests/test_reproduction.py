@@ -580,6 +580,7 @@ def test_histograms_that_are_unfinished_are_in_the_picture(tmp_path):
     fake_record(tmp_path, target.experiments[2], 80.0)
     figure, numbers = figures.over_lambda(outcomes(target, tmp_path), "title")
     assert list(numbers) == ["lambda = 0.001"]
+    assert numbers["lambda = 0.001"]["a"] == pytest.approx(0.1 / 5), "of the last of 5 epochs"
     shown = [[text.get_text() for text in ax.texts] for ax in figure.axes]
     assert shown == [["unfinished"], ["unfinished"], [], ["unfinished"], ["unfinished"], ["unfinished"]]
 
