@@ -15,7 +15,7 @@ from PIL import Image
 from data_files import CIFAR10_NAMES, cifar10_binary, cifar10_python, cifar100, image_folder
 from onebit.data import cifar
 from onebit.data.catalog import load_data
-from onebit.data.decoding import decode
+from onebit.data.decoding import Item, decode
 from onebit.data.download import Archive, fetch
 from onebit.data.pickles import read_pickle
 from onebit.data.splits import Pass
@@ -424,7 +424,7 @@ def test_images_of_every_mode_become_rgb(tmp_path, mode, value, expected):
     if mode == "P":
         image.putpalette([0, 0, 0] * 7 + [*COLOUR] + [9, 9, 9] * 248)
     image.save(file, quality=100) if mode == "CMYK" else image.save(file)
-    pixels = decode(str(file), 8)
+    pixels = decode(Item(str(file), 8, Crop()))
     assert pixels.shape == (3, 8, 8)
     assert np.abs(pixels.astype(int) - np.array(expected)[:, None, None]).max() <= (2 if mode == "CMYK" else 0)
 
@@ -439,7 +439,7 @@ def test_the_middle_and_the_corners(tmp_path):
     side = 70 * 7 / 8
     assert Crop() == Crop(0.5, 0.5, flip=False)
     for crop in (Crop(), Crop(0, 0), Crop(1, 1), Crop(0, 1, flip=True)):
-        square = decode(file, 35, crop).astype(float)
+        square = decode(Item(file, 35, crop)).astype(float)
         left, top = (140 - side) * crop.left + 50, (70 - side) * crop.top + 50
         columns = left + side * (np.arange(35) + 0.5) / 35 - 0.5
         rows = top + side * (np.arange(35) + 0.5) / 35 - 0.5
@@ -457,5 +457,6 @@ def test_a_large_jpeg_is_decoded_smaller_but_looks_the_same(tmp_path):
     image = Image.fromarray(pixels.astype(np.uint8))
     image.save(tmp_path / "large.jpg", quality=95)
     image.save(tmp_path / "large.png")
-    jpeg, png = (decode(str(tmp_path / f"large.{kind}"), 32).astype(int) for kind in ("jpg", "png"))
+    files = [str(tmp_path / f"large.{kind}") for kind in ("jpg", "png")]
+    jpeg, png = (decode(Item(file, 32, Crop())).astype(int) for file in files)
     assert np.abs(jpeg - png).mean() < 2
