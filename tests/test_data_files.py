@@ -313,6 +313,17 @@ def test_a_folder_that_is_incomplete(tmp_path, remove, what):
         assert set(load_data("imagefolder", str(root)).test.labels) == {0, 2}
 
 
+def test_images_without_classes_beside_val_are_left_alone(tmp_path):
+    """ImageNet's folder 'test' has no labels; where there is no 'val', 'test' is what to test on."""
+    root = image_folder(tmp_path / "images", test=2)
+    (root / "test" / "images").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(root / "test" / "images" / "test_0.JPEG")
+    assert len(load_data("imagefolder", str(root)).test.labels) == 6
+    (root / "test").rename(tmp_path / "elsewhere")
+    (root / "val").rename(root / "test")
+    assert len(load_data("imagefolder", str(root)).test.labels) == 6
+
+
 def test_a_class_that_was_not_trained(tmp_path):
     root = image_folder(tmp_path)
     (root / "val" / "n99999999").mkdir()

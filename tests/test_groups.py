@@ -37,6 +37,8 @@ def test_parameter_groups_options():
     assert groups["kernels"]["weight_decay"] == groups["vectors"]["weight_decay"] == 0.0
     assert all(p.ndim < 2 for p in groups["vectors"]["params"])
     assert all(p is not net.stem.weight for g in made for p in g["params"])
+    standing = {g["name"]: g["lr"] for g in onebit.parameter_groups(net, lr=0.2, lr_w=0.0)}
+    assert standing == {"kernels": 0.2, "projections": 0.0, "others": 0.2}  # 0 is a rate, not one that is left out
     for wrong in (
         {"lr": -1}, {"lr_w": math.nan}, {"weight_decay": -0.1}, {"kernel_rate": 0}, {"kernel_rate": math.inf},
         {"kernel_rate": "glorot"}, {"kernel_rate": True},

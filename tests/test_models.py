@@ -131,6 +131,7 @@ def test_dropout_comes_with_width_64():
         assert rates(wrn22(64)) == {0.3}
         assert rates(wrn22(16)) == {0.0}
         assert rates(wrn22(64, dropout=0.1)) == {0.1}
+        assert rates(wrn22(16, num_projections=4)) == {0.0}  # the paper's i, not how wide the tensors are
 
 
 def test_options_reach_the_layers():

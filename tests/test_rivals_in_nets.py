@@ -272,6 +272,8 @@ def test_storage_of_projections_bases_and_shared_weights():
     assert onebit.storage(J4) == (4 * 16 * 9 + 4 * 9 + 16, 4 * 16 * 9 + 4 * 9, 1 + 16)
     assert onebit.storage(onebit.ProjectionConv2d(16, 16, 3, scale="kernel", forward_w="mean"))[1:] == (2304, 16)
     assert onebit.storage(onebit.ProjectionConv2d(16, 16, 3, levels=5))[1:] == (3 * 2304, 1)
+    several = onebit.ProjectionConv2d(16, 16, 3, num_projections=4, levels=5)  # of a kernel four, each of 3 bits
+    assert onebit.storage(several) == (4 * 16 * 9 + 4 * 9, 4 * 3 * 4 * 16 * 9, 1)
     abc = onebit.rivals.AbcConv2d(4, 4, 3, weight_bases=3, activation_bases=2)
     assert onebit.storage(abc)[1:] == (3 * 144, 3 + 4)
     assert bits_of(abc) == (3, 2)

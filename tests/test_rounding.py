@@ -30,8 +30,9 @@ def test_16_bits():
     made = rounded([[0.1, 65504.0]], 16)
     assert made["weight"].tolist() == np.array([[0.1, 65504.0]], np.float16).tolist()
     assert set(made) == {"weight"}
-    with pytest.raises(ExportError, match="'fc': its weights are too large for 16 bits"):
-        rounded([[70000.0]], 16)
+    for large in (70000.0, -70000.0):
+        with pytest.raises(ExportError, match="'fc': its weights are too large for 16 bits"):
+            rounded([[0.1, large]], 16)
     assert rounded([[70000.0]], 32)["weight"].dtype == np.float32
 
 

@@ -16,6 +16,7 @@ from onebit.training.evaluation import Accuracy
 from onebit.training.learner import Learner
 from onebit.training.loop import Loop
 from onebit.training.nets import read_weights
+from onebit.training.watching import TensorBoard
 from training_runs import records, small_run
 
 
@@ -156,3 +157,19 @@ def test_cifar_is_mirrored_half_of_the_time(tmp_path, name):
     ((images, labels),) = data.train.batches([rows])
     assert torch.equal(images, torch.from_numpy(data.train.images[rows])), "plain where nothing is augmented"
     assert labels.tolist() == data.train.labels[rows].tolist()
+
+
+def test_tensorboard_keeps_the_step_of_the_checkpoint(tmp_path):
+    """A run that goes on after step 2 draws anew what came after it, and only that."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for since, values in ((0, (1.0, 2.0, 3.0)), (2, (30.0, 40.0))):
+        board = TensorBoard(tmp_path, since)
+        for step, value in enumerate(values, start=since + 1):
+            board.record({"kind": "epoch", "step": step, "loss_s": value})
+        board.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    drawn = [(event.step, event.value) for event in events.Scalars("epoch/loss_s")]
+    assert drawn == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)]

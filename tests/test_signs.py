@@ -174,6 +174,25 @@ def test_a_relu_in_place_whose_input_is_read_later_is_not_removed():
     assert_alive(binarize(ReadLater(inplace=False), activation_bits=1))
 
 
+def test_a_relu_in_place_whose_input_was_read_before_is_removed():
+    """What was read then was not the ReLU's yet."""
+
+    class ReadBefore(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.relu = nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)
+            self.conv, self.head = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            size = self.head(x).mean()
+            return self.conv(self.relu(x)) * size
+
+    model = binarize(ReadBefore(), activation_bits=1)
+    assert isinstance(model.relu, nn.Identity)
+    assert_alive(model)
+
+
 def test_a_relu_beside_a_gate_is_replaced_and_the_gate_stays():
     class SqueezeExcite(nn.Module):
         def __init__(self):
