@@ -10,6 +10,7 @@ import pytest
 import onebit
 from exchanged import needs
 from onebit.modelfile import read_model, write_model
+from onebit.packing import pack_signs
 from onebit.peers.exchanged import TURNED
 from onebit.peers.runner import Runner
 from onebit.reference import Reference
@@ -217,6 +218,36 @@ def test_a_program_that_makes_something_else_is_told(file, tmp_path, capsys, mon
     assert code == 1
     assert "small.onnx is written, but onnxruntime can't run it (RuntimeError: no such kernel)" in err
     assert (tmp_path / "small.onnx").exists()
+
+
+def bits_of_levels(computed):
+    """Bits of sums of levels, of the input or of floats that were computed of it; a bit counts for much."""
+    net = Chain(3, 64, 64)
+    if computed:
+        net.add("conv2d", tensors={"weight": net.floats(32, 3, 3, 3)}, padding=[1] * 4)
+    net.add("quantize", per_unit=20.0, low=-127, high=127).bconv(32 if computed else 3, 32)
+    thresholds = {"thresholds": np.zeros(32, np.int32), "at_most": pack_signs(-np.ones(32))}
+    net.add("threshold", tensors=thresholds).bconv(32, 4, taps=(1, 1), masks=False)
+    return net.add("affine", tensors={"scale": net.floats(4)}).model()
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_a_rounded_level_may_turn_bits_of_sums(computed, tmp_path, capsys, monkeypatch):
+    """Of levels of the input, which are the same everywhere, all that follows is to be exact."""
+    needs("onnx", "onnxruntime")
+    from onebit.peers import onnxruntime_net
+
+    write_model(bits_of_levels(computed), tmp_path / "net.onebit")
+    assert call(capsys, "export", str(tmp_path / "net.onebit"), "--to", "onnx")[0] == 0
+    session = onnxruntime_net.session
+
+    def other(content):
+        runner = session(content)
+        return runner._replace(leave=lambda made: 1.5 * runner.leave(made))
+
+    monkeypatch.setattr(onnxruntime_net, "session", other)
+    code, _, err = call(capsys, "export", str(tmp_path / "net.onebit"), "--to", "onnx")
+    assert (code, "does not make of it what onebit makes" in err) == ((0, False) if computed else (1, True))
 
 
 def test_a_hostile_file_is_refused_as_everywhere(tmp_path, capsys):

@@ -11,6 +11,7 @@ from onebit.advice import install_extra
 from onebit.engine import Engine
 from onebit.errors import WorkError
 from onebit.exchange.converting import Kind, content_of, write_content
+from onebit.graph import INPUT
 from onebit.modelfile import Model, pack_model
 from onebit.peers.agreement import CLOSE, Agreement, compare, draw_images
 from onebit.peers.runner import in_short, outputs_of
@@ -103,12 +104,17 @@ def _agreement(model: Model, content: bytes, kind: Kind, file: Path) -> Agreemen
 
 
 def _allowed(model: Model) -> float:
-    """How far outputs may differ: where floats become bits, any rounding may turn one."""
-    ops = {node.op for node in model.graph.nodes}
+    """How far outputs may differ: where floats become bits, any rounding may turn one.
+
+    So it may where floats that were computed become levels, and sums of these become bits behind them.
+    """
+    nodes = model.graph.nodes
+    levels = [node for node in nodes if node.op == "quantize"]
+    may_move = any(node.inputs != (INPUT,) for node in levels)
     turns = any(
-        node.op in {"sign", "threshold"} and model.values[node.inputs[0]].kind == "float"
-        for node in model.graph.nodes
+        node.op in {"sign", "threshold"} and (may_move or model.values[node.inputs[0]].kind == "float")
+        for node in nodes
     )
     if turns:
         return float("inf")
-    return LEVELS_CLOSE if "quantize" in ops else 10 * CLOSE
+    return LEVELS_CLOSE if levels else 10 * CLOSE
