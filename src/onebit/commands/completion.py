@@ -48,7 +48,7 @@ def _suggest(action: argparse.Action) -> None:
     """What may stand behind an option: by the word for it in --help (A|B|C, FILE, DIR, RUN), or by its name."""
     import shtab
 
-    words = str(action.metavar or "").split("|")
+    words = str(action.metavar or "").partition("[")[0].split("|")  # N|auto[,N...]: one of those, and perhaps more
     if action.choices is not None:
         return
     if action.dest == "recipe":
