@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from onebit.commands.eval import _check_fits
 from onebit.data.catalog import load_data
 from onebit.engine import Engine
 from onebit.errors import UserError
+from onebit.graph import Graph, Node
 from onebit.modelfile import Model, Preprocessing, read_model, write_model
 from onebit.training.nets import read_weights
 from packed_nets import small_model
@@ -138,6 +140,20 @@ def test_probabilities_are_no_logits(run_folder, tmp_path, capsys):
     found, expected = evaluated(capsys, path, "--data", "digits"), evaluated(capsys, run_folder)
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert found["net"] == "soft.onebit"
+
+
+def test_a_probability_of_0(run_folder, tmp_path, capsys):
+    """A class that a net rules out costs as much as the smallest number that is above 0, not infinitely much."""
+    model = read_model(run_folder / "net.onebit")
+    last = model.graph.nodes[-1].name
+    sure = Node("sure", "affine", (last,), {}, {"scale": np.full(1, 1e6, np.float32)})
+    graph = Graph(model.graph.input_shape, [*model.graph.nodes, sure, Node("softmax", "softmax", ("sure",))])
+    path = tmp_path / "sure.onebit"
+    write_model(Model(graph, model.preprocessing, model.classes), path)
+    found = evaluated(capsys, path, "--data", "digits")
+    assert 0 < found["top1"] < 100
+    wrong, most = 1 - found["top1"] / 100, -math.log(np.finfo(np.float32).tiny)
+    assert found["loss"] == pytest.approx(wrong * most, rel=1e-3)
 
 
 @pytest.mark.parametrize(
