@@ -13,7 +13,8 @@ POOLS = {
     "one pixel on": {"kernel_size": [16, 16], "stride": [1, 1]},
     "two on, padded": {"kernel_size": [24, 20], "stride": [2, 1], "padding": [12, 10]},
     "beyond the image": {"kernel_size": [19, 30], "stride": [2, 2], "padding": [9, 15], "ceil_mode": True},
-    "dilated": {"kernel_size": [9, 13], "stride": [1, 1], "padding": [4, 6], "dilation": [3, 2]},
+    "dilated": {"kernel_size": [9, 13], "stride": [1, 1], "padding": [4, 6], "dilation": [3, 2]},  # one by one
+    "dilated, rows first": {"kernel_size": [15, 15], "stride": [1, 1], "padding": [7, 7], "dilation": [2, 2]},
     "small": {"kernel_size": [3, 3], "stride": [2, 2], "padding": [1, 1]},
 }
 
@@ -64,7 +65,7 @@ def test_the_largest(channels, pool):
         np.testing.assert_array_equal(net(x), expected)
 
 
-@pytest.mark.parametrize("pool", [name for name in POOLS if name != "dilated"])
+@pytest.mark.parametrize("pool", [name for name in POOLS if "dilation" not in POOLS[name]])
 @pytest.mark.parametrize("padding_counts", [True, False])
 def test_means(padding_counts, pool):
     x = np.nan_to_num(images(33), posinf=3.0)
@@ -105,7 +106,7 @@ def test_parts_that_overlap(isa):
 def test_what_is_looked_at():
     """What the limit of work counts; and the engine does so: it keeps a row of the image for what goes by axes."""
     rows, counts = {}, {}
-    for pool in ("one pixel on", "small"):
+    for pool in ("one pixel on", "small", "dilated, rows first"):
         model = Chain(2, 31, 30).add("max_pool2d", **POOLS[pool]).model()
         counts[pool] = looked_at(model.graph.nodes[0], model.values)
         net = Engine(model, "scalar").info()["workspace_bytes"]
@@ -115,3 +116,4 @@ def test_what_is_looked_at():
     assert counts["small"] == 2 * 16 * 3 * 3 * 15
     assert rows["small"] == -(-4 * 2 * 15 // 64) * 64
     assert rows["one pixel on"] == -(-4 * 2 * (15 + 30) // 64) * 64
+    assert rows["dilated, rows first"] == -(-4 * 2 * (16 + 30) // 64) * 64
