@@ -405,8 +405,10 @@ def test_convert(tmp_path):
     assert onebit.convert(net, tmp_path / "packed.onnx", packed=True) * 10 < by_name
     onebit.convert(net.model, tmp_path / "c.qonnx.onnx")
     assert b"BipolarQuant" in (tmp_path / "c.qonnx.onnx").read_bytes()
+    onebit.convert(net, tmp_path / "d.onnx", to="qonnx")  # it is one of ONNX, too
+    assert (tmp_path / "c.qonnx.onnx").read_bytes() == (tmp_path / "d.onnx").read_bytes()
     assert b"BipolarQuant" not in (tmp_path / "a.onnx").read_bytes()
-    assert {file.name for file in tmp_path.iterdir()} == {"a.onnx", "b", "packed.onnx", "c.qonnx.onnx"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a.onnx", "b", "packed.onnx", "c.qonnx.onnx", "d.onnx"}
 
 
 def test_convert_says_what_is_wrong(tmp_path):
@@ -415,6 +417,7 @@ def test_convert_says_what_is_wrong(tmp_path):
         (tmp_path / "net.tflite", {}, "name it .onnx, .qonnx.onnx or .npz, or say what it is to be"),
         (tmp_path / "net.onnx", {"to": "npz"}, "has the name of another kind of file; npz is named .npz"),
         (tmp_path / "net.onebit", {"to": "onnx"}, "has the name of another kind of file; onnx is named .onnx"),
+        (tmp_path / "net.qonnx.onnx", {"to": "onnx"}, "has the name of another kind of file; onnx is named .onnx"),
         (tmp_path / "net", {"to": "tflite"}, "to='tflite': use 'onnx', 'qonnx', 'npz'"),
         (tmp_path / "net.npz", {"packed": True}, "packed=True is for 'onnx'; 'npz' has one form only"),
         (tmp_path / "nowhere" / "net.npz", {}, "there is no folder"),

@@ -81,3 +81,14 @@ def test_sides_of_1_are_repeated():
     for shape in ((4, 7, 8), (4,), (2, 7, 9)):
         with pytest.raises(GraphError, match="its inputs have shapes"):
             made("add", IMAGE, Value("float", shape))
+
+
+def test_only_channels_may_differ():
+    bits, features = Value("bits", (3, 4, 5)), Value("float", (3,))
+    assert made("concatenate", bits, Value("bits", (64, 4, 5))) == Value("bits", (67, 4, 5))
+    assert made("concatenate", features, features, features) == Value("float", (9,))
+    floats = Value("float", (3, 4, 5))
+    for other in (bits, Value("float", (3, 5, 4)), features):
+        for pair in ((floats, other), (other, floats)):
+            with pytest.raises(GraphError, match="differ in more than their channels"):
+                made("concatenate", *pair)

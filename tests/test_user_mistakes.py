@@ -90,6 +90,19 @@ def test_what_is_not_written_keeps_what_was_there(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == [file]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077], ids=oct)
+def test_who_may_read_what_is_written_is_as_with_any_new_file(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        write_whole(tmp_path / "file", b"")
+        after = os.umask(mask)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert after == mask
+
+
 def test_a_report_into_no_folder_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("onebit.report.gathering.runs_in", lambda folder: [folder])
     monkeypatch.setattr("onebit.report.gathering.check_runs", lambda _: None)
