@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import onebit
-from onebit.modelfile import Model, Preprocessing, check_preprocessing, pack_model, read_model, unpack_model, write_model
+from onebit.modelfile import (
+    Model,
+    Preprocessing,
+    check_preprocessing,
+    pack_model,
+    read_model,
+    unpack_model,
+    write_model,
+)
 from test_modelfile import DESCRIBED, TENSORS, put_together
 from wire_models import Chain
 
@@ -58,7 +66,9 @@ def test_of_several_wrong_names_the_first_is_said():
 
 def test_names_of_1024_characters():
     assert unpack_model(pack_model(a_net(description="x" * 1024))).description == "x" * 1024
-    with pytest.raises(onebit.ModelFileError, match="description must be text of at most 1024 printable characters"):
+    with pytest.raises(
+        onebit.ModelFileError, match="description must be text of at most 1024 printable characters"
+    ):
         unpack_model(pack_model(a_net(description="x" * 1025)))
 
 

@@ -92,3 +92,93 @@ def test_only_channels_may_differ():
         for pair in ((floats, other), (other, floats)):
             with pytest.raises(GraphError, match="differ in more than their channels"):
                 made("concatenate", *pair)
+
+
+@pytest.mark.parametrize(("groups", "outputs"), [(3, 6), (2, 5), (8, 8)])
+def test_groups_divide_inputs_and_outputs(groups, outputs):
+    weight = np.ones((outputs, max(1, 4 // groups), 3, 3), np.float32)
+    with pytest.raises(GraphError, match=f"groups = {groups} does not divide 4 and {outputs} channels"):
+        made("conv2d", IMAGE, tensors={"weight": weight}, groups=groups)
+
+
+def test_projections_stay_within_a_group():
+    """4 of the 8 outputs are not in one of 4 groups; 2 are."""
+    at = {"out_channels": 8, "kernel_size": [3, 3], "groups": 4}
+    tensors = {"kernels": np.zeros(5, np.uint8)}
+    assert made("bconv2d", IMAGE, tensors=tensors, projections=2, **at).shape == (8, 5, 7)
+    with pytest.raises(GraphError, match="projections = 4 does not divide the 8 channels of its groups"):
+        made("bconv2d", IMAGE, tensors={"kernels": np.zeros(3, np.uint8)}, projections=4, **at)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_kernel_has_1024_taps_a_side_at_most(axis):
+    image = Value("float", (1, 1100, 1100))
+    for taps in (1024, 1025):
+        sides = [1, 1]
+        sides[axis] = taps
+        weight = np.ones((1, 1, *sides), np.float32)
+        if taps == 1024:
+            assert made("conv2d", image, tensors={"weight": weight}).shape[1 + axis] == 77
+            continue
+        with pytest.raises(GraphError, match="weight has shape"):
+            made("conv2d", image, tensors={"weight": weight})
+
+
+def test_levels_and_bounds_that_make_no_sense():
+    assert made("quantize", IMAGE, per_unit=0.5, low=0, high=1) == Value("levels", IMAGE.shape, 0, 1)
+    for per_unit in (0.0, -0.5):
+        with pytest.raises(GraphError, match="per_unit must be more than 0"):
+            made("quantize", IMAGE, per_unit=per_unit, low=0, high=1)
+    assert made("clamp", IMAGE, low=2.0, high=2.0) == IMAGE
+    for bound in ({"low": 3.0}, {"high": -3.0}):
+        assert made("clamp", IMAGE, **bound) == IMAGE
+    with pytest.raises(GraphError, match="low is more than high"):
+        made("clamp", IMAGE, low=2.0, high=1.5)
+
+
+def test_thresholds_are_of_the_kind_that_they_meet():
+    sums = Value("sums", IMAGE.shape, -9, 9)
+    bits = {"at_most": np.zeros(1, np.uint8)}
+    for value, right, wrong in ((IMAGE, np.float32, np.int32), (sums, np.int32, np.float32)):
+        assert made("threshold", value, tensors=bits | {"thresholds": np.zeros(4, right)}).kind == "bits"
+        with pytest.raises(GraphError, match="thresholds of sums are int32, those of floats float32"):
+            made("threshold", value, tensors=bits | {"thresholds": np.zeros(4, wrong)})
+
+
+@pytest.mark.parametrize("op", ["conv2d", "linear"])
+def test_what_belongs_to_a_weight(op):
+    """A scale for each row of one of 8 bits, and of no other; a bias for each row."""
+    value, shape = (IMAGE, (2, 4, 1, 1)) if op == "conv2d" else (Value("float", (4,)), (2, 4))
+    two, one = np.ones(2, np.float32), np.ones(1, np.float32)
+    whole, floats = np.ones(shape, np.int8), np.ones(shape, np.float32)
+    made(op, value, tensors={"weight": whole, "weight_scale": two, "bias": two})
+    made(op, value, tensors={"weight": floats, "bias": two})
+    for tensors, words in (
+        ({"weight": whole}, "weight_scale must be there if, and only if, the weight is int8"),
+        ({"weight": floats, "weight_scale": two}, "weight_scale must be there if, and only if, the weight is int8"),
+        ({"weight": whole, "weight_scale": one}, r"weight_scale has shape \[1\] and must have \[2\]"),
+        ({"weight": floats, "bias": one}, r"bias has shape \[1\] and must have \[2\]"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            made(op, value, tensors=tensors)
+
+
+@pytest.mark.parametrize(("op", "role"), [("prelu", "slope"), ("affine", "scale"), ("affine", "shift")])
+def test_a_number_for_each_channel_or_one_for_all(op, role):
+    others = {"scale": np.ones(1, np.float32)} if op == "affine" else {}
+    for count in (1, 4):
+        assert made(op, IMAGE, tensors=others | {role: np.ones(count, np.float32)}) == IMAGE
+    for count in (2, 3, 5):
+        with pytest.raises(GraphError, match=rf"{role} has shape \[{count}\] and must have \[4\]"):
+            made(op, IMAGE, tensors=others | {role: np.ones(count, np.float32)})
+
+
+def test_a_modulation_is_of_projections_and_taps():
+    at = {"out_channels": 6, "kernel_size": [2, 3], "projections": 3}
+    tensors = {"kernels": np.zeros(6, np.uint8)}
+    assert (
+        made("bconv2d", IMAGE, tensors=tensors | {"modulation": np.ones((3, 2, 3), np.float32)}, **at).shape[0] == 6
+    )
+    for shape in ((3, 3, 2), (6, 2, 3), (1, 2, 3), (3, 6)):
+        with pytest.raises(GraphError, match=r"modulation has shape .* and must have \[3, 2, 3\]"):
+            made("bconv2d", IMAGE, tensors=tensors | {"modulation": np.ones(shape, np.float32)}, **at)
