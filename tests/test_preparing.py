@@ -1,6 +1,7 @@
 """`net.prepare` and `onebit.load` of whatever a program has: files, bytes, arrays, images of Pillow's."""
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -244,6 +245,14 @@ def test_without_pillow(engine):
     assert (done.stdout.splitlines(), done.stderr) == (["(2, 10)", told, told, told], "")
 
 
+def test_without_pillow_sides_are_said_as_arrays_have_them(load, monkeypatch):
+    net = load(model_for())
+    assert net.prepare(np.zeros((6, 5, 3), np.uint8)).shape == (1, 3, 6, 5)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match="an array of uint8, 6 x 5, does not$"):
+        net.prepare(np.zeros((5, 6, 3), np.uint8))
+
+
 def test_shapes(load):
     net = load(model_for())
     assert (net.input_shape, net.output_shape) == ((3, 6, 5), (3, 1, 1))
@@ -326,3 +335,21 @@ def test_paths_of_many_kinds(tmp_path):
     write_model(model_for(), tmp_path / "net.onebit")
     assert onebit.load(Path(tmp_path / "net.onebit")).output_shape == (3, 1, 1)
     assert onebit.load("zoo:cifar10-w1a1").output_shape == (10,)
+
+
+def test_open_files_are_called_by_their_names(tmp_path):
+    """A file that is open by its number has a number for a name, and that says nothing."""
+    path = tmp_path / "cut.onebit"
+    path.write_bytes(pack_model(model_for())[:-3])
+    with path.open(encoding="latin-1") as file, pytest.raises(UserError) as raised:
+        onebit.load(file)
+    assert str(raised.value) == f"{path}: it is open as text: open it as bytes, with 'rb'"
+    with open(os.open(path, os.O_RDONLY), "rb") as file, pytest.raises(onebit.ModelFileError) as raised:  # noqa: PTH123
+        onebit.load(file)
+    assert str(raised.value).startswith("not a .onebit file, or only its beginning")
+
+
+def test_what_a_net_is_called(load):
+    net = load(Model(model_for().graph, description="flowers"))
+    assert repr(net) == f"<flowers: images of 3 x 6 x 5, engine {net.engine!r}>"
+    assert repr(load(Model(model_for().graph))).startswith("<a net: images of 3 x 6 x 5, ")

@@ -88,9 +88,8 @@ class Summary(NamedTuple):
         macs: Counter[str] = Counter()
         for row in self.rows:
             macs[row.precision] += row.one_bit_macs + row.float_macs
-        lines = [
-            "multiply-adds an image: " + ", ".join(f"{name} {count:,}" for name, count in macs.items() if name)
-        ]
+        counts = ", ".join(f"{name} {count:,}" for name, count in macs.items() if name)
+        lines = [f"multiply-adds an image: {counts or 'none'}"]
         lines.append(f"on disk: {self.file_bytes:,} bytes, of which graph, names and shapes {self.header_bytes:,}")
         if self.float_bits and self.paper_bits:
             lines.append(
