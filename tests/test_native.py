@@ -227,6 +227,17 @@ def test_outputs_of_another_type_are_refused():
         net.run(floats(1, 2, 5, 6), False, np.zeros((1, 4, 5, 6)), None)
 
 
+def test_seconds_are_added_to_what_is_there():
+    """Image after image, and call after call."""
+    net = with_bits()
+    net.bconv2d(1, **SIGNED, signs=SIGNS, output=an_output())
+    net.finish(2)
+    seconds = np.full(3, 1e6)
+    for _ in range(2):
+        net.run(floats(2, 2, 5, 6), False, floats(2, 4, 5, 6), seconds)
+    assert (seconds >= 1e6).all()
+
+
 def test_an_unknown_isa():
     with pytest.raises(ValueError, match="no avx1024"):
         native().Net("avx1024")

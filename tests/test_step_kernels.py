@@ -7,6 +7,7 @@ from engines import HERE, each_isa
 from onebit.engine import Engine
 from onebit.native import native
 from onebit.packing import pack_signs
+from onebit.reference import Reference
 from wire_models import Chain, wire_models
 
 
@@ -131,3 +132,32 @@ def test_a_step_that_is_not_there():
     net = native().Net(HERE[0])
     with pytest.raises(IndexError, match="no such step"):
         net.step_kernel(0)
+
+
+def test_steps_in_parts(monkeypatch):
+    """A step that is several on the C side takes as long as all of them; those behind it keep what is theirs."""
+    net = Chain(8, 3, 3).add("abs").add("concatenate", inputs=["abs0", "abs0", "input"]).add("tanh").add("relu")
+    engine = Engine(net.model())
+    info = engine.info()
+    assert [step["kernel"] for step in info["steps"]] == [
+        "number by number", "copy", "number by number", "output stage",
+    ]  # fmt: skip
+
+    class Timed:
+        steps = 6
+
+        @staticmethod
+        def run(images, is_nhwc, outputs, seconds):
+            seconds += [1, 2, 4, 8, 16, 32]
+
+    monkeypatch.setattr(engine, "_net", Timed)
+    assert engine.step_seconds(np.zeros((1, 8, 3, 3), np.float32)) == [1, 14, 16, 32]
+
+
+def test_what_runs_in_numbers():
+    """Nodes are those of the file, steps those that they became."""
+    net = Chain(32, 9, 9).add("max_pool2d", kernel_size=[2, 2], stride=[1, 1]).add("relu").add("tanh")
+    info = Engine(net.model()).info()
+    assert (info["nodes"], len(info["steps"])) == (3, 2)
+    assert (info["engine"], info["threads"], info["isa"]) == ("native", 1, HERE[0])
+    assert Reference(net.model()).info() == {"engine": "reference", "isa": "NumPy", "nodes": 3}

@@ -122,6 +122,17 @@ def test_layouts_and_times(monkeypatch):
     assert pickle.loads(pickle.dumps(engine)).threads == 3
 
 
+def test_memory_is_that_of_all_threads(monkeypatch):
+    """Each has scratch of its own, and the limit is for all."""
+    model = layers()["pool"].model()
+    one, three = (Engine(model, threads=threads).info()["workspace_bytes"] for threads in (1, 3))
+    assert one < three
+    monkeypatch.setattr("onebit.compiling.MAX_WORKSPACE", three - 1)
+    assert Engine(model, threads=1).info()["workspace_bytes"] == one
+    with pytest.raises(UserError, match="GB of memory for one image"):
+        Engine(model, threads=3)
+
+
 def test_workers_follow_the_callers_way_with_small_floats():
     """What sets the smallest floats to 0 in the thread that calls must hold in all of them.
 
