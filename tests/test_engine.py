@@ -447,6 +447,31 @@ def test_pads(isa, mode):
 
 
 @each_isa
+@pytest.mark.parametrize("channels", [3, 40])
+@pytest.mark.parametrize(
+    "bounds", [{"low": -0.5}, {"high": -0.25}, {"high": 0.5}, {"low": -0.5, "high": 0.25}], ids=str
+)
+def test_clamps_of_one_bound_or_two(isa, bounds, channels):
+    """First in a step, behind a layer and behind a sum."""
+    net = Chain(channels, 4, 5).add("clamp", "alone", **bounds)
+    net.add("conv2d", "conv", ["input"], tensors={"weight": net.floats(channels, channels, 1, 1)})
+    net.add("clamp", "first", **bounds).add("add", "sum", ["first", "alone"]).add("clamp", "second", **bounds)
+    model = net.model()
+    assert ["conv2d", "clamp", "add", "clamp"] in [step["operations"] for step in Engine(model).info()["steps"]]
+    assert_close(model, batch_for(model), isa)
+
+
+@each_isa
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("mode", "padding"), [("reflect", [1, 0, 6, 5]), ("circular", [2, 1, 7, 6])])
+def test_pads_as_wide_as_the_image(isa, mode, padding, turned):
+    """All that there is, of images that are not square."""
+    sides, padding = ((7, 2), [*padding[2:], *padding[:2]]) if turned else ((2, 7), padding)
+    model = Chain(3, *sides).add("pad", padding=padding, mode=mode).model()
+    assert_same(model, batch_for(model), isa)
+
+
+@each_isa
 def test_large_sums(isa):
     """Sums that no float holds: thresholds as whole numbers, groups, the largest of negative sums."""
     taps = 70_000

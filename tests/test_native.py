@@ -227,6 +227,31 @@ def test_outputs_of_another_type_are_refused():
         net.run(floats(1, 2, 5, 6), False, np.zeros((1, 4, 5, 6)), None)
 
 
+@pytest.mark.parametrize("sides", [(3, 5, 6), (2, 6, 6), (2, 4, 6), (2, 5, 7), (2, 5, 5)])
+def test_every_side_of_what_is_made_counts(sides):
+    """Of an input of 2 x 5 x 6, by steps that make what they read."""
+    net = a_net()
+    net.value(FLOAT, *sides, 1 << 17)
+    if sides[0] == 2:
+        with pytest.raises(ValueError, match="2 channels can't be copied from 0 to 0"):
+            net.copy(0, 0, 7, 0, 2)
+    with pytest.raises(ValueError, match="a pad makes another shape"):
+        net.pad(0, 7, (0, 0, 0, 0), 1)
+    with pytest.raises(ValueError, match="values 0 and 0 don't make value 7"):
+        net.binary(0, 0, 7, 0)
+    with pytest.raises(ValueError, match="a reshape of 240 bytes to"):
+        net.reshape(0, 7)
+
+
+@pytest.mark.parametrize("sides", [(4, 1, 1), (1, 4, 1), (1, 1, 4)])
+def test_what_both_repeat_is_made_by_neither(sides):
+    net = native().Net(HERE[0])
+    net.value(FLOAT, 1, 1, 1, 0)
+    net.value(FLOAT, *sides, 64)
+    with pytest.raises(ValueError, match="values 0 and 0 don't make value 1"):
+        net.binary(0, 0, 1, 0)
+
+
 def test_seconds_are_added_to_what_is_there():
     """Image after image, and call after call."""
     net = with_bits()

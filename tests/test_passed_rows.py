@@ -141,6 +141,8 @@ def test_which_rows_are_passed():
     twice.add("relu", "other", ["conv"]).add("max_pool2d", "last", ["other"], kernel_size=[1, 1], stride=[2, 2])
     twice.add("concatenate", inputs=["pool", "last"])
     assert ["conv2d"] in steps_of(twice)  # something else reads the rows
+    (step,) = Engine(pool(conv(Chain(3, 9, 9))).model()).info()["steps"]
+    assert (step["name"], step["operations"]) == ("conv", ["conv2d", "max_pool2d"])  # of the first of its nodes
 
 
 def test_what_is_small_stays_whole(monkeypatch):
