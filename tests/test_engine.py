@@ -454,8 +454,8 @@ def test_pads(isa, mode):
 def test_clamps_of_one_bound_or_two(isa, bounds, channels):
     """First in a step, behind a layer and behind a sum."""
     net = Chain(channels, 4, 5).add("clamp", "alone", **bounds)
-    net.add("conv2d", "conv", ["input"], tensors={"weight": net.floats(channels, channels, 1, 1)})
-    net.add("clamp", "first", **bounds).add("add", "sum", ["first", "alone"]).add("clamp", "second", **bounds)
+    net.add("conv2d", "conv", tensors={"weight": net.floats(channels, channels, 1, 1)})
+    net.add("clamp", "first", **bounds).add("add", "sum", ["first", "input"]).add("clamp", "second", **bounds)
     model = net.model()
     assert ["conv2d", "clamp", "add", "clamp"] in [step["operations"] for step in Engine(model).info()["steps"]]
     assert_close(model, batch_for(model), isa)
