@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from onebit.arena import Lifetime, place
 from onebit.compiling import place_values
-from onebit.engine import operations_of
+from onebit.engine import Engine, operations_of
 from onebit.fusing import fuse, thresholds_of
 from onebit.graph import Node, Value
 from onebit.packing import pack_signs
+from onebit.reference import Reference
 from wire_models import Chain
 
 
@@ -72,6 +73,24 @@ def test_one_of_two_branches_takes_the_sum():
 def test_a_value_twice_is_no_residual():
     net = Chain(4, 2, 2).add("conv2d", "a", tensors=weight()).add("add", "b", ["a", "a"])
     assert steps_of(net) == [["conv2d"], ["add"]]
+
+
+def test_bits_and_levels_of_one_value_that_two_want():
+    """A step makes one of each; the second is a step of its own, and all are right."""
+    net = Chain(4, 3, 3).add("conv2d", "a", tensors=weight())
+    limits = {"thresholds": np.full(4, 0.5, np.float32), "at_most": pack_signs(np.ones(4))}
+    net.add("sign", "b").add("threshold", "c", ["a"], tensors=limits)
+    net.add("quantize", "d", ["a"], per_unit=3.0, low=0, high=7).add(
+        "quantize", "e", ["a"], per_unit=5.0, low=-4, high=3
+    )
+    for name in "bcde":
+        net.bconv(4, 4, inputs=[name], name=f"conv {name}").add("affine", f"floats {name}", tensors=ones())
+    net.add("concatenate", inputs=[f"floats {name}" for name in "bcde"])
+    model = net.model()
+    steps = [step for step in steps_of(net) if step[0] != "bconv2d"]
+    assert steps == [["conv2d", "sign", "quantize"], ["threshold"], ["quantize"], ["concatenate"]]
+    x = np.random.default_rng(0).normal(size=(2, 4, 3, 3)).astype(np.float32)
+    np.testing.assert_array_equal(Engine(model)(x), Reference(model)(x))
 
 
 def test_a_sum_is_written_over_its_residual_but_not_over_what_is_read_later():
