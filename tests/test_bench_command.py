@@ -432,6 +432,9 @@ def test_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "CPU_INFO", file)
     assert this_machine().cpu == "A CPU @ 1 GHz"
     assert this_machine().instructions == ("avx2", "sse4_1")
+    file.write_text("processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve evtstrm\n")  # as ARM has it
+    assert this_machine().cpu
+    assert this_machine().instructions == ("asimd", "sve")
     monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "none")
     assert this_machine().cpu
     assert this_machine().instructions == ()

@@ -223,6 +223,7 @@ def test_bursts_and_ratios():
     assert len(burst(calls.append, 0, seconds=60.0, most=3)) == 3
     assert len(calls) == 1 + 3 + 3
     assert times_faster([[1.0], [2.0], [5.0]], [[3.0], [8.0], [5.0]]) == 3.0
+    assert times_faster([[9.0, 2.0, 1.0]], [[1.0, 6.0, 30.0]]) == 3.0  # of medians, not of first or best calls
 
 
 def test_agreement_of_outputs_that_are_all_0_or_not_finite():
