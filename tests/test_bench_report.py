@@ -81,7 +81,7 @@ def test_figures_for_people(report, capsys):
         ["all", "", "", "2.0000", "100.0 %", ""],
     ):
         assert row in rows, row
-    lines = out.splitlines()
+    lines = [line.strip() for line in out.splitlines()]
     assert "net.onebit: a net; input 3 x 32 x 16" in lines
     assert "a CPU, 1 core; kernels of onebit: avx2, as asked" in lines
     assert "one thread each, in turns, 2 rounds of 0.5 s; each program in its fastest way" in lines
