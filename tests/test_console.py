@@ -144,6 +144,21 @@ def test_plain_lines_come_now_and_then(total, of_bytes, line, capsys, monkeypatc
     assert capsys.readouterr().err == ""
 
 
+def test_plain_lines_come_no_more_often_than_that(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    with console.Progress("work", 12) as progress:
+        for _ in range(12):
+            now[0] += 10
+            progress.advance()
+    assert capsys.readouterr().err == "work: 4 of 12\nwork: 8 of 12\nwork: 12 of 12\n"
+
+
+def test_what_stands_before_results_stands_before_the_first(capsys):
+    console.tell("a", "b", before="> ")
+    assert capsys.readouterr().out == "> a\nb\n"
+
+
 def test_quiet_is_for_remarks_and_not_for_errors(capsys):
     with console.quietly(True):
         console.say("a remark")

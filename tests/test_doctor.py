@@ -174,3 +174,16 @@ def test_a_torch_that_is_too_old_is_named(monkeypatch):
     assert found.mark == "missing"
     assert "too old" in found.found
     assert "torch>=2.6" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("marks", "line"),
+    [
+        (["ok", "ok"], ".onebit files can run here"),
+        (["ok", "missing", "missing"], ".onebit files can run here; 2 missing for other work"),
+        (["ok", "wrong", "missing"], "1 thing to mend before .onebit files can run"),
+        (["wrong", "wrong"], "2 things to mend before .onebit files can run"),
+    ],
+)
+def test_what_it_comes_to(marks, line):
+    assert checkup.summary([checkup.Finding("a", mark, "found") for mark in marks]) == line
