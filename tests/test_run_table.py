@@ -39,15 +39,15 @@ def image(path, grey):
 def test_columns_are_as_wide_as_what_is_in_them(here, capsys):
     """Names of classes, and of files as they are printed; one that is very long pushes its own line only."""
     long = "x" * 70 + ".png"
-    for name in ("b\n.png", "short.png", long):
+    for name in ("bird\n\n.png", "short.png", long):
         image(here / name, 255)
     net = net_of(here)
-    code, out, _ = call(capsys, "run", net, "short.png", "b\n.png", "--top", "9")
+    code, out, _ = call(capsys, "run", net, "short.png", "bird\n\n.png", "--top", "9")
     head, short, odd = out.splitlines()
     assert code == 0
     assert head.split() == ["image", *["class", "sure"] * 3], "no more than there are classes"
-    assert (short[:9], odd[:9]) == ("short.png", "b\\n.png  ")
-    starts = [head.index("class"), head.index("class", 20), head.rindex("class")]
+    assert (short[:12], odd[:12]) == ("short.png   ", "bird\\n\\n.png")
+    starts = [head.index("class"), head.index("class", 30), head.rindex("class")]
     for line in (short, odd):
         assert [line[start:].split("  ")[0] for start in starts] == ["emu", "a class of many words", "a"]
         assert [at for at, c in enumerate(line) if c == "%"] == [start + 21 + 2 + 7 for start in starts]
