@@ -40,7 +40,11 @@ def report():
         tables=[Table(4, rows, 0.95), Table(32, again, 0.5)],
         scaling=[Scaling(4, [Share(1, OTHER), Share(2, OWN)])],
         layers=[layer("a", 0.5, 0.25, macs=3_000_000), layer("b", 1.5, 0.75, isa="scalar")],
-        limits=[Limit("slow", tuple("abcd"), 0.5), Limit("more", tuple("abcde"), 0.25), Limit("tiny", ("a",), 5e-4)],
+        limits=[
+            Limit("slow", tuple("abcd"), 0.5),
+            Limit("more", tuple("abcde"), 0.25),
+            Limit("tiny", ("a",), 5e-4),
+        ],
         missing={},
         memory=(1_500_000, 250_000),
     )

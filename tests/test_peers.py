@@ -69,6 +69,12 @@ def test_torch_makes_what_the_reference_makes(tmp_path):
     assert seen == set(OPERATIONS)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-0.5, None), (None, 0.5), (-0.5, 0.25), (None, None)])
+def test_torch_keeps_either_bound(low, high):
+    model = Chain(2, 6, 5).add("clamp", low=low, high=high).model()
+    assert_agrees(model, in_torch(model), draw_images(2, (2, 6, 5)))
+
+
 @settings(max_examples=60, deadline=None)
 @given(net=nets())
 def test_torch_runs_every_geometry(net):
@@ -106,6 +112,16 @@ def test_the_twin_folds_what_nothing_else_reads():
     twin = float_twin(net.model())
     assert [node.op for node in twin.graph.nodes] == ["conv2d", "affine", "relu", "add"]
     np.testing.assert_allclose(Reference(twin)(x), Reference(net.model())(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_twin_of_levels_makes_numbers_of_the_same_size():
+    """A level stands for 1 / per_unit, and a twin reads what it stands for: but for rounding, the same comes out."""
+    net = Chain(2, 6, 5).add("quantize", per_unit=16.0, low=-127, high=127)
+    net.add("conv2d", tensors={"weight": net.rng.integers(-9, 10, (3, 2, 3, 3)).astype(np.int8)})
+    model = net.add("affine", tensors={"scale": net.floats(3), "shift": net.floats(3)}).model()
+    x = draw_images(4, (2, 6, 5))
+    expected = Reference(model)(x)
+    np.testing.assert_allclose(Reference(float_twin(model))(x), expected, atol=0.05 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -160,6 +176,18 @@ def test_peers_make_what_the_reference_makes(peer, tmp_path):
         x = draw_images(4, model.graph.input_shape)
         _, found = fastest(module.ways(model, x[:2]), x[:2])
         assert_agrees(model, lambda images, found=found: outputs_of(found, images, 2), x)
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_every_way_makes_images_that_are_not_square(peer):
+    """Not only the fastest, whichever that is; layouts are undone behind it."""
+    needs("onnx", peer)
+    net = Chain(2, 6, 5)
+    model = net.add("conv2d", tensors={"weight": net.floats(3, 2, 3, 3)}).model()
+    x = draw_images(2, (2, 6, 5))
+    module = importlib.import_module(f"onebit.peers.{peer}_net")
+    for make in module.ways(model, x).values():
+        assert_agrees(model, lambda images, found=make(): outputs_of(found, images, 2), x)
 
 
 def test_signals_are_survived_once_openvino_has_run():

@@ -53,7 +53,12 @@ def test_bars_stand_on_their_axis():
     assert [float(x) for x, *_ in bars] == [0, 60, 120, 180]
     assert {float(y) + float(height) for _, y, _, height, _ in bars} == {94.0}
     assert [float(height) for *_, height, _ in bars] == [0.0, 0.2, 94.0, 0.0]
-    assert [said for *_, said in bars] == ["-4 a to -2 a: 1", "-2 a to 0 a: 4", "0 a to 2 a: 2,000", "2 a to 4 a: 0"]
+    assert [said for *_, said in bars] == [
+        "-4 a to -2 a: 1",
+        "-2 a to 0 a: 4",
+        "0 a to 2 a: 2,000",
+        "2 a to 4 a: 0",
+    ]
     assert re.findall(r">([+-]a)</text>", chart) == ["-a", "+a"]
 
 
