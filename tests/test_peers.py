@@ -115,7 +115,7 @@ def test_the_twin_folds_what_nothing_else_reads():
 
 
 def test_the_twin_of_levels_makes_numbers_of_the_same_size():
-    """A level stands for 1 / per_unit, and a twin reads what it stands for: but for rounding, the same comes out."""
+    """A level stands for 1 / per_unit, and a twin reads what it stands for: so the same comes out, nearly."""
     net = Chain(2, 6, 5).add("quantize", per_unit=16.0, low=-127, high=127)
     net.add("conv2d", tensors={"weight": net.rng.integers(-9, 10, (3, 2, 3, 3)).astype(np.int8)})
     model = net.add("affine", tensors={"scale": net.floats(3), "shift": net.floats(3)}).model()
@@ -187,7 +187,8 @@ def test_every_way_makes_images_that_are_not_square(peer):
     x = draw_images(2, (2, 6, 5))
     module = importlib.import_module(f"onebit.peers.{peer}_net")
     for make in module.ways(model, x).values():
-        assert_agrees(model, lambda images, found=make(): outputs_of(found, images, 2), x)
+        found = make()
+        assert_agrees(model, lambda images, found=found: outputs_of(found, images, 2), x)
 
 
 def test_signals_are_survived_once_openvino_has_run():
