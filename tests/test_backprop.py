@@ -97,6 +97,15 @@ def test_with_a_closure(net, batch):
         assert_gradients(trained, expected)
 
 
+def test_a_closure_may_return_nothing(net, batch):
+    _, expected = expected_gradients(net, batch)
+    optimizer = sgd(net)
+    attached = onebit.discrete_backprop(net, optimizer)
+    assert optimizer.step(lambda: loss_of(net, batch).backward()) is None
+    assert attached.projection_loss > 0
+    assert_gradients(net, expected)
+
+
 def test_lbfgs_sees_the_whole_loss_at_every_call_of_its_closure(net, batch):
     """Each call drops, computes and joins anew: loss and gradients are those of L_S + L_P where the net is then."""
     seen = []

@@ -113,6 +113,9 @@ def test_a_pruned_C_is_refused(net, batch):
     loss_of(net, batch).backward()
     with pytest.raises(RuntimeError, match="2: C is parametrized or pruned"):
         onebit.add_projection_gradients(net, ETA)
+    lam, net[2].lam = net[2].lam, 0.0
+    assert onebit.add_projection_gradients(net, ETA) > 0, "of the other layer: this one has no L_P now"
+    net[2].lam = lam
     net.double()
     prune.remove(net[2], "C")
     net.zero_grad()
@@ -143,3 +146,27 @@ def test_compiled_autograd_is_refused(net, batch):
     loss_of(net, batch).backward()
     with torch._dynamo.config.patch(compiled_autograd=True), pytest.raises(RuntimeError, match="compiled_autograd"):
         onebit.add_projection_gradients(net, ETA)
+
+
+def test_a_W_that_is_frozen_need_not_be_in_the_optimizer(net, batch):
+    for layer in projections(net):
+        layer.W.requires_grad_(requires_grad=False)
+    before = [(layer.C.detach().clone(), layer.W.detach().clone()) for layer in projections(net)]
+    optimizer = torch.optim.SGD([layer.C for layer in projections(net)], lr=ETA)
+    attached = onebit.discrete_backprop(net, optimizer)
+    loss_of(net, batch).backward()
+    optimizer.step()
+    assert attached.projection_loss > 0
+    for layer, (C, W) in zip(projections(net), before, strict=True):
+        assert not torch.equal(layer.C, C)
+        assert torch.equal(layer.W, W)
+
+
+def test_layers_without_a_loss_of_their_own_may_be_asked_for_it():
+    """Beside the hook, too: there is nothing that could be added twice."""
+    layer = onebit.rivals.BnnConv2d(2, 2, 3)
+    onebit.discrete_backprop(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
+    layer(torch.randn(1, 2, 4, 4)).sum().backward()
+    before = layer.weight.grad.clone()
+    assert onebit.add_projection_gradients(layer, ETA) == 0
+    assert torch.equal(layer.weight.grad, before)

@@ -202,13 +202,34 @@ def test_float_leaves_the_model_alone():
     before = [id(m) for m in model.modules()]
     assert binarize(model, "float") is model
     assert [id(m) for m in model.modules()] == before
-    assert len(binarization_report(model).skipped) == 10
+    skipped = binarization_report(model).skipped
+    assert (len(skipped), set(skipped.values())) == (10, {"method 'float'"})
+    assert str(binarization_report(model)).startswith(
+        "method float: 0 convolutions replaced, 10 skipped\n  conv1  "
+    )
 
 
 def test_a_report_of_a_net_built_by_hand():
     report = binarization_report(nn.Sequential(nn.Conv2d(3, 4, 3), ProjectionConv2d(4, 4, 3)))
-    assert list(report.replaced) == ["1"]
-    assert list(report.skipped) == ["0"]
+    assert str(report) == (
+        "method as built: 1 convolution replaced, 1 skipped\n"
+        "  1  now ProjectionConv2d(4, 4, kernel_size=(3, 3))\n"
+        "  0  skipped: nn.Conv2d"
+    )
+
+
+def test_the_report_of_a_lone_conv_and_of_a_relu():
+    lone = binarize(nn.Conv2d(3, 4, 3), skip=lambda name, conv: False)
+    first, second, _ = str(binarization_report(lone)).splitlines()
+    assert (
+        first
+        == "method pcnn: 1 convolution replaced, 0 skipped; 100.0 % of the convolutions' weights are in these now"
+    )
+    assert second == "  (model)  now ProjectionConv2d(3, 4, kernel_size=(3, 3), bias=True)"
+    for how, told in (("remove", "removed"), ("prelu", "now PReLU")):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+        binarize(model, activation_bits=1, relu_before_sign=how)
+        assert f"  1  ReLU before a sign: {told}" in str(binarization_report(model)).splitlines()
 
 
 def test_a_binarized_net_copies_saves_and_reports(tmp_path):

@@ -144,3 +144,33 @@ def test_an_evaluation_in_between_does_not_hide_float16(net, batch):
         net(batch[0])
     with pytest.raises(RuntimeError, match="float16 needs a GradScaler"):
         onebit.add_projection_gradients(net, ETA)
+
+
+def test_a_scaler_that_is_turned_off_need_not_be_passed(net, batch):
+    plain, other = net, copy.deepcopy(net)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    one, two = sgd(plain), sgd(other)
+    onebit.discrete_backprop(plain, one)
+    onebit.discrete_backprop(other, two)
+    loss_of(plain, batch).backward()
+    one.step()
+    scaler.scale(loss_of(other, batch)).backward()
+    scaler.step(two)
+    for p, q in zip(plain.parameters(), other.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_by_hand_beside_an_optimizer_that_has_stepped_already(net, batch):
+    """Of two optimizers under one scaler it is enough that the kernels' gradients are unscaled."""
+    twin = copy.deepcopy(net)
+    loss_of(twin, batch).backward()
+    expected = onebit.add_projection_gradients(twin, ETA)
+    head = torch.optim.SGD(net[-1].parameters(), lr=ETA)
+    rest = torch.optim.SGD(net[:-1].parameters(), lr=ETA)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    scaler.scale(loss_of(net, batch)).backward()
+    scaler.step(head)
+    scaler.unscale_(rest)
+    assert onebit.add_projection_gradients(net, ETA, scaler=scaler) == expected
+    for one, other in zip(net[:-1].parameters(), twin[:-1].parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)

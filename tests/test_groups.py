@@ -33,7 +33,8 @@ def test_parameter_groups_options():
         net, 0.1, lr_w=0.5, weight_decay=1e-3, decay_kernels=False, decay_norm_and_bias=False
     )
     groups = {g["name"]: g for g in made}
-    assert groups["projections"]["lr"] == 0.5
+    assert list(groups) == ["kernels", "projections", "others", "vectors"]
+    assert [groups[name]["lr"] for name in groups] == [0.1, 0.5, 0.1, 0.1]
     assert groups["kernels"]["weight_decay"] == groups["vectors"]["weight_decay"] == 0.0
     assert all(p.ndim < 2 for p in groups["vectors"]["params"])
     assert all(p is not net.stem.weight for g in made for p in g["params"])

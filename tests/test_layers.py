@@ -345,6 +345,8 @@ def test_layer_works_in_functional_call_without_delta():
         ({"groups": 5}, ["groups=5", "divide"]),
         ({"in_channels": 0}, ["in_channels=0"]),
         ({"kernel_size": 0}, ["kernel_size=0"]),
+        ({"kernel_size": (3, 3, 3)}, ["kernel_size=(3, 3, 3)", "a pair"]),
+        ({"stride": (1,)}, ["stride=(1,)", "a pair"]),
         ({"stride": (1, 0)}, ["stride=(1, 0)"]),
         ({"padding": -1}, ["padding=-1"]),
         ({"padding": "full"}, ["padding='full'", "'same'"]),
@@ -374,6 +376,9 @@ def test_repr_shows_what_is_not_default():
     assert repr(layer) == (
         "ProjectionConv2d(4, 8, kernel_size=(3, 3), padding=(1, 1), num_projections=2, levels=3)"
     )
+    given = {"lam": 0.5, "eta": 0.0, "forward_w": "mean", "scale": "kernel", "levels": (-1.0, 2.0)}
+    told = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    assert repr(ProjectionConv2d(4, 8, 1, **given)) == f"ProjectionConv2d(4, 8, kernel_size=(1, 1), {told})"
 
 
 @pytest.mark.parametrize("J", [1, 2])

@@ -134,6 +134,27 @@ def test_dropout_comes_with_width_64():
         assert rates(wrn22(16, num_projections=4)) == {0.0}  # the paper's i, not how wide the tensors are
 
 
+def test_what_is_asked_of_a_net_reaches_it():
+    """Channels of the images, and the options of single nets."""
+    for make, options in SMALL.items():
+        net = make(in_channels=2, method="mcdonnell", **options)
+        assert net(torch.zeros(2, 2, 32, 32)).shape == (2, 10)
+    for make in (wrn22, wrn40):
+        assert {m.p for m in make(2, dropout=0.2).modules() if isinstance(m, nn.Dropout)} == {0.2}
+        assert {block.shortcut_each for block in make(2, shortcuts="conv").blocks} == {True}
+        with pytest.raises(ValueError, match="shortcuts='each': use 'block' or 'conv'"):
+            make(2, shortcuts="each")
+    for given, rate in (({}, 0.5), ({"dropout": 0.2}, 0.2)):
+        net = vgg16(1, hidden=8, **given)
+        assert [m.p for m in net.modules() if isinstance(m, nn.Dropout)] == [rate, rate]
+
+
+@pytest.mark.parametrize(("make", "classes"), [(wrn22, 10), (wrn40, 10), (resnet18, 1000), (vgg16, 1000)])
+def test_classes_if_nothing_is_said(make, classes):
+    with torch.device("meta"):
+        assert list(make(1).modules())[-1].out_features == classes or make(1).classifier[-1].out_features == classes
+
+
 def test_options_reach_the_layers():
     net = wrn22(4, num_projections=2, lam=0.0, forward_w="mean", levels=3, scale="kernel")
     assert all(layer.lam == 0 and layer.projection == (3, "kernel", "mean") for layer in projection_layers(net))

@@ -197,3 +197,8 @@ def test_an_overflow_shows_where_it_is_masked_out():
     assert found.C.flatten()[0] == 1
     assert found.C.flatten()[1].isnan()
     assert found.W.flatten()[1].isnan()
+
+
+def test_given_levels_are_as_exact_as_the_weights():
+    C, W = torch.tensor([[[[0.5]]], [[[-0.2]]]], dtype=torch.float64), torch.ones(1, 1, 1, dtype=torch.float64)
+    assert pj.quantize(C, W, pj.Projection(levels=(-0.1, 0.7))).flatten().tolist() == [0.7, -0.1]

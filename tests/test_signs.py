@@ -123,6 +123,7 @@ def test_functional_relus_are_refused(before_sign):
         lambda x: x.clamp(min=-1),
         lambda x: x**3,
         nn.Hardtanh(),
+        nn.Threshold(0.0, -1.0),
     ],
 )
 def test_what_can_be_negative_passes(before_sign):
@@ -262,3 +263,20 @@ def test_following_runs_no_hooks():
         module.register_forward_hook(lambda *_: calls.append(1))
     binarize(model, activation_bits=1)
     assert calls == []
+
+
+def test_a_max_pool_that_is_a_function_is_told_of():
+    model = binarize(Functional(nn.Sequential(nn.ReLU(), Halved())), activation_bits=1)
+    (note,) = [note for note in binarization_report(model).notes if "max pool" in note]
+    assert note.startswith("before_sign.0 feeds a max pool")
+
+
+class Halved(nn.Module):
+    def forward(self, x):
+        return nn.functional.max_pool2d(x, 2)
+
+
+def test_a_prelu_has_the_dtype_of_the_net():
+    model = binarize(foreign_nets.ResNet().double(), activation_bits=1, relu_before_sign="prelu")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    assert model(X.double()).dtype == torch.float64
