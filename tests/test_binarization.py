@@ -254,6 +254,7 @@ def test_a_binarized_net_copies_saves_and_reports(tmp_path):
         ({"num_projection": 2}, ["num_projection=2", "did you mean num_projections?"]),
         ({"pretrained": True}, ["pretrained=True", "lam, eta, forward_w"]),
         ({"num_projections": 2.0}, ["num_projections=2.0", "whole number"]),
+        ({"method": "dorefa", "activation_bits": 9}, ["activation_bits=9: method 'dorefa' takes 2 to 8 or 32"]),
         ({"method": "float", "num_projections": -3}, ["num_projections=-3"]),
         ({"method": "float", "lam": -1}, ["lam=-1"]),
         ({"relu_before_sign": "drop"}, ["relu_before_sign='drop'", "'prelu'"]),

@@ -7,7 +7,7 @@ from torch import nn
 import onebit
 from onebit.counting import bits_of
 from onebit.exporting.exporter import count_parameters
-from onebit.rivals import BnnConv2d, BwnConv2d
+from onebit.rivals import BnnConv2d, BwnConv2d, ModulatedConv2d
 
 
 def test_levels_that_are_given_are_stored_and_those_of_a_are_not():
@@ -16,6 +16,12 @@ def test_levels_that_are_given_are_stored_and_those_of_a_are_not():
         assert onebit.storage(given)[1:] == (3 * 4 * 4 * 9, 5)
     own = onebit.ProjectionConv2d(4, 4, 3, levels=5, scale="kernel")
     assert onebit.storage(own)[1:] == (3 * 4 * 4 * 9, 4)
+
+
+def test_kernels_are_stored_once_whatever_is_made_of_them():
+    for K in (1, 3):
+        mcn = ModulatedConv2d(4, 6, 3, num_projections=K, bias=True)
+        assert onebit.storage(mcn)[1:] == (6 // K * 4 * 9, K * 9 + 6)
 
 
 def test_a_bias_that_layers_share_counts_once():
