@@ -1,0 +1,70 @@
+"""Scores that a run tells: of which images, and in which of its stages; what it keeps, and when."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from onebit.errors import UserError
+from onebit.training import loop
+from onebit.training.evaluation import Accuracy
+from onebit.training.loop import Loop, divide
+from onebit.training.nets import read_weights
+from training_runs import records, small_config, small_run
+
+TWO_STAGES = {"activation_bits": 1, "two_stage": True, "epochs": 1, "stage2_epochs": 2}
+
+
+def test_each_score_is_of_its_own_images(tmp_path, monkeypatch):
+    held_out, test = Accuracy(60.0, 90.0, 0.5, 40), Accuracy(50.0, 80.0, 0.75, 200)
+    monkeypatch.setattr(
+        Loop, "_evaluate", lambda self, net, split, rows: test if split is self.data.test else held_out
+    )
+    small_run(tmp_path, epochs=1, test_every=1)
+    (epoch,), (final,) = records(tmp_path, "epoch"), records(tmp_path, "final")
+    of_test = {"test_top1": 50.0, "test_top5": 80.0, "test_loss": 0.75}
+    assert epoch.items() >= (of_test | {"held_out_top1": 60, "held_out_top5": 90, "held_out_loss": 0.5}).items()
+    assert final.items() >= of_test.items()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    expected = {"held_out_top1": 60.0, "best_held_out_top1": 60.0, "best_epoch": 1, "test_images": 200}
+    assert summary.items() >= (of_test | expected).items()
+
+
+def test_weights_that_are_kept_say_their_stage(tmp_path):
+    small_run(tmp_path, keep_every=1, **TWO_STAGES)
+    kept = {path.name: read_weights(path).spec.net.activation_bits for path in tmp_path.glob("*epoch*.safetensors")}
+    of_second = {f"stage2-epoch000{epoch}.safetensors": 1 for epoch in (1, 2)}
+    assert kept == {"stage1-epoch0001.safetensors": 32} | of_second
+
+
+def test_a_run_that_stops_in_its_second_stage_names_the_epoch_of_that(tmp_path, monkeypatch):
+    def explode(config, stage, epoch, step, steps):
+        return 1e25 if (stage.activation_bits, epoch, step) == (1, 1, 4) else 0.1
+
+    monkeypatch.setattr(loop, "factor", explode)
+    with pytest.raises(UserError, match=r"stopped at step 15 \(epoch 2, .* the last checkpoint is whole"):
+        small_run(tmp_path, **TWO_STAGES)
+
+
+@pytest.mark.parametrize(
+    ("images", "limit", "held"), [(1348, 0, 134), (60_000, 0, 5000), (49_999, 0, 4999), (60_000, 1000, 100)]
+)
+def test_a_tenth_is_held_out_and_never_more_than_5000(images, limit, held):
+    data = SimpleNamespace(train=SimpleNamespace(labels=np.zeros(images)), test=SimpleNamespace(labels=np.zeros(9)))
+    train, held_out, _ = divide(small_config(hold_out="auto", limit_images=limit), data)
+    assert (len(train), len(held_out)) == ((limit or images) - held, held)
+
+
+def test_every_ten_minutes_a_run_is_saved(tmp_path, monkeypatch):
+    """By a clock that goes on by four minutes at every look."""
+    minutes, saves, save = iter(range(0, 10_000, 4)), [], Loop._save
+
+    def noting(self, files=None):
+        saves.append(self.position.step)
+        save(self, files)
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * next(minutes)))
+    monkeypatch.setattr(Loop, "_save", noting)
+    small_run(tmp_path, epochs=1)
+    assert saves == [3, 0, 0], "within the epoch, at its end, at the end of the run"
