@@ -393,6 +393,18 @@ def test_only_what_would_fail_again_is_remembered(code, output, why, is_remember
     assert (failure_of(tmp_path, run) is not None) == is_remembered
 
 
+@pytest.mark.parametrize("code", [130, 143, -15, 1, 2, -9])
+def test_who_ends_because_all_were_asked_to_has_not_failed(code, tmp_path):
+    """By Ctrl-C or SIGTERM, before or after the handlers were there."""
+    run = SimpleNamespace(name="run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "output.txt").write_text("a remark\nonebit train: why it ended\n")
+    ended = Process(run, SimpleNamespace(returncode=code, stdin=None))
+    assert (_outcome(tmp_path, ended, interrupted=True) is None) == (code in {130, 143, -15})
+    why = f"the process was ended by signal {-code}" if code < 0 else "why it ended"
+    assert _outcome(tmp_path, ended, interrupted=False).why == why
+
+
 def test_two_rates_do_not_share_a_folder():
     contestants, _ = parse_contestants(["bnn"], Config())
     plan = Plan(contestants=contestants, lrs=(0.12345671, 0.12345672, 1.0), seeds=(0,))

@@ -7,16 +7,18 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from data_files import cifar10_python
 from onebit import demonstration
 from onebit.demonstration import config_of, contestants
+from onebit.imagefiles import read_pixels
 from onebit.modelfile import read_model
 from onebit.summary import summarize
 from terminals import piped
-from training_runs import call, command, start
+from training_runs import call, command, small_config, start
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +159,26 @@ def test_the_nets_differ_in_nothing_but_their_bits_and_rate():
     keys = [{k for k, v in config.model_dump().items() if v != getattr(configs[0], k)} for config in configs]
     assert keys == [set(), {"method", "lr"}, {"method", "lr", "activation_bits"}]
     assert {config.seed for config in configs} == {3}
+
+
+@pytest.mark.parametrize(("data", "epochs", "rate"), [("digits", 24, 1.0), ("cifar10", 3, 0.1)])
+def test_each_data_set_has_its_length_and_rate(data, epochs, rate):
+    in_float, *one_bit = (config_of(each, data, {}) for each in contestants(data, 1))
+    assert {config.epochs for config in (in_float, *one_bit)} == {epochs}
+    assert [config.lr for config in one_bit] == [rate, rate]
+    assert config_of(contestants(data, 1)[0], data, {"epochs": 2}).epochs == 2
+
+
+def test_images_to_try_are_the_first_test_images_named_for_what_they_are(tmp_path):
+    cifar10_python(tmp_path / "data", count=32)
+    config = small_config(data="cifar10", data_dir=str(tmp_path / "data"))
+    data = demonstration.data_of(config)
+    folder = demonstration.write_samples(tmp_path, config)
+    count = min(20, len(data.test.labels))
+    names = [f"{row:02d}-is-{data.class_names[data.test.labels[row]]}.png" for row in range(count)]
+    assert sorted(file.name for file in folder.iterdir()) == names
+    for row, name in enumerate(names):
+        assert np.array_equal(read_pixels(folder / name, data.image_shape), data.test.images[row])
 
 
 def test_figures_are_what_was_measured(demo, monkeypatch):

@@ -342,8 +342,12 @@ def test_a_record_holds_result_origin_and_curves(finished):
     assert (record.top1, record.top5, record.seed) == (summary["test_top1"], summary["test_top5"], 0)
     assert (record.data, record.epochs, record.name) == ("some digits", 3, run.name)
     assert (record.weight_bits, record.activation_bits) == (1, 1)
+    assert record.minutes == round(summary["training_seconds"] / 60, 2)
+    for key in ("test_loss", "test_images", "held_out_top1", "net"):
+        assert getattr(record, key) == summary[key]
     environment = json.loads((folder / "environment.json").read_text())
     assert (record.commit, record.cpu) == (environment["commit"], environment["cpu"])
+    assert (record.threads, record.torch) == (1, environment["packages"]["torch"])
     assert record.curves["stage"] == [1, 1, 2]
     assert record.curves["epoch"] == [1, 2, 1]
     assert len(record.curves["test_loss"]) == 3
