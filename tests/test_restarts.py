@@ -25,3 +25,15 @@ def test_every_cosine_is_as_long_as_it_is_said(growth, warmup):
         length *= growth
     assert found == pytest.approx(expected[: len(found)], rel=1e-12)
     assert found[warmup * STEPS] == found[(warmup + 2) * STEPS] == 1
+
+
+def test_each_stage_has_a_warm_up_and_a_cosine_of_its_own_length():
+    keys = {"two_stage": True, "activation_bits": 1, "sched": "cosine", "warmup_epochs": 2}
+    for epochs, second, warm in ((8, 2, 4), (2, 8, 8)):
+        config = small_config(**keys, epochs=epochs, stage2_epochs=second)
+        rates = [factor(config, stages(config)[1], step // 4, step % 4, 4) for step in range(4 * second)]
+        assert rates[:warm] == pytest.approx([(step + 1) / (warm + 1) for step in range(warm)])
+        falling = 4 * second - warm
+        assert rates[warm:] == pytest.approx(
+            [(1 + math.cos(math.pi * step / falling)) / 2 for step in range(falling)]
+        )

@@ -1,16 +1,23 @@
 """Scores that a run tells: of which images, and in which of its stages; what it keeps, and when."""
 
 import json
+import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from data_files import cifar10_binary
 from onebit.errors import UserError
-from onebit.training import loop
+from onebit.training import loop, pace
+from onebit.training.config import Config
 from onebit.training.evaluation import Accuracy
+from onebit.training.learner import Outcome
 from onebit.training.loop import Loop, divide
 from onebit.training.nets import read_weights
+from onebit.training.session import changed_keys
 from training_runs import records, small_config, small_run
 
 TWO_STAGES = {"activation_bits": 1, "two_stage": True, "epochs": 1, "stage2_epochs": 2}
@@ -68,3 +75,61 @@ def test_every_ten_minutes_a_run_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(Loop, "_save", noting)
     small_run(tmp_path, epochs=1)
     assert saves == [3, 0, 0], "within the epoch, at its end, at the end of the run"
+
+
+def test_the_environment_of_a_run_is_what_it_ran_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/bin/onebit", "train", "--width", "2"])
+    monkeypatch.setattr(os, "cpu_count", lambda: 77)
+    small_run(tmp_path, epochs=1, threads=1)
+    told = json.loads((tmp_path / "environment.json").read_text())
+    expected = {"command": sys.argv, "threads": 1, "cores": 77, "processes": 1, "device": "cpu"}
+    assert told.items() >= expected.items()
+
+
+def test_what_may_be_another_when_a_run_goes_on():
+    """Where things are and what is shown of them; nothing that changes what comes of it."""
+    free = {
+        "data_dir": "/d", "teacher": "/t", "initial_checkpoint": "/i", "workers": 0, "on_bad_image": "skip",
+        "device": "cpu", "threads": 2, "test_every": 3, "checkpoint_minutes": 1, "checkpoint_steps": 4,
+        "keep_every": 2, "tensorboard": True,
+    }  # fmt: skip
+    assert changed_keys(Config(), Config(**free)) == []
+    kept = {
+        "amp": "bfloat16", "seed": 1, "hold_out": 0, "channels_last": True, "sync_bn": True, "bn_batches": 1,
+        "smoothing": 0.1, "limit_images": 5, "image_size": 32, "batch_size": 64, "distill_weight": 0.1,
+    }  # fmt: skip
+    assert sorted(changed_keys(Config(), Config(**kept))) == sorted(kept)
+
+
+def test_a_teacher_of_images_of_another_size(tmp_path):
+    small_run(tmp_path / "teacher", epochs=1, method="float")
+    cifar10_binary(tmp_path / "data", count=100)
+    keys = {"data": "cifar10", "data_dir": str(tmp_path / "data"), "teacher": str(tmp_path / "teacher")}
+    told = r"its net is for 10 classes of images \(1, 8, 8\), the data has 10 of \(3, 32, 32\)"
+    with pytest.raises(UserError, match=told):
+        small_run(tmp_path / "run", epochs=1, **keys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_how_fast_it_goes_is_told_evenly(monkeypatch):
+    """Nine parts of what was told before and one of the newest; of the images since the last look."""
+    now = SimpleNamespace(seconds=5.0)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    outcome = Outcome(*map(torch.tensor, (1.0, 0.5, 3)))
+    for device, updates in (("cpu", 1), ("cuda", 20)):
+        told = pace.Pace(torch.device(device))
+        for images, seconds, speed in ((40, 2, 20), (120, 2, 0.9 * 20 + 0.1 * 60)):
+            for update in range(updates):
+                assert not told.is_due(), f"{device}: after {update} updates"
+                told.add(outcome, images // updates)
+            assert told.is_due()
+            now.seconds += seconds
+            assert told.take() == [[1.0, 0.5, 3.0]] * updates
+            assert (told.images, told.seconds, told.images_per_s) == (images, seconds, pytest.approx(speed))
+
+
+@pytest.mark.parametrize("held", [40, 41])
+def test_all_images_can_not_be_held_out(held):
+    data = SimpleNamespace(train=SimpleNamespace(labels=np.zeros(40)), test=SimpleNamespace(labels=np.zeros(9)))
+    with pytest.raises(UserError, match=f"--hold-out {held}: there are only 40 training images"):
+        divide(small_config(hold_out=held, limit_images=0), data)
