@@ -14,7 +14,7 @@ from onebit.errors import UserError
 from onebit.training import loop, pace
 from onebit.training.config import Config
 from onebit.training.evaluation import Accuracy
-from onebit.training.learner import Outcome
+from onebit.training.learner import Learner, Outcome
 from onebit.training.loop import Loop, divide
 from onebit.training.nets import read_weights
 from onebit.training.session import changed_keys
@@ -133,3 +133,27 @@ def test_all_images_can_not_be_held_out(held):
     data = SimpleNamespace(train=SimpleNamespace(labels=np.zeros(40)), test=SimpleNamespace(labels=np.zeros(9)))
     with pytest.raises(UserError, match=f"--hold-out {held}: there are only 40 training images"):
         divide(small_config(hold_out=held, limit_images=0), data)
+
+
+def test_the_time_of_training_is_that_of_all_epochs(tmp_path):
+    summary = small_run(tmp_path, epochs=3)
+    epochs = records(tmp_path, "epoch")
+    seconds = np.cumsum([160 / epoch["images_per_s"] for epoch in epochs])  # of 160 images each
+    assert [epoch["training_seconds"] for epoch in epochs] == pytest.approx(seconds)
+    assert summary["training_seconds"] == round(epochs[-1]["training_seconds"], 1)
+
+
+def test_a_teacher_does_not_learn(tmp_path, monkeypatch):
+    """Its norms go by what they have seen, and see nothing new."""
+    small_run(tmp_path / "teacher", epochs=1, method="float")
+    before, teachers, update = read_weights(tmp_path / "teacher").tensors, [], Learner.update
+
+    def noting(self, *words):
+        teachers.append(self.teacher)
+        return update(self, *words)
+
+    monkeypatch.setattr(Learner, "update", noting)
+    small_run(tmp_path / "run", epochs=1, teacher=str(tmp_path / "teacher"))
+    assert not any(module.training for module in teachers[-1].modules())
+    assert not any(parameter.requires_grad for parameter in teachers[-1].parameters())
+    assert all(tensor.equal(before[name]) for name, tensor in teachers[-1].state_dict().items())
