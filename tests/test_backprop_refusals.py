@@ -165,7 +165,8 @@ def test_a_W_that_is_frozen_need_not_be_in_the_optimizer(net, batch):
 def test_layers_without_a_loss_of_their_own_may_be_asked_for_it():
     """Beside the hook, too: there is nothing that could be added twice."""
     layer = onebit.rivals.BnnConv2d(2, 2, 3)
-    onebit.discrete_backprop(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)  # the hook lives as long as this
+    onebit.discrete_backprop(layer, optimizer)
     layer(torch.randn(1, 2, 4, 4)).sum().backward()
     before = layer.weight.grad.clone()
     assert onebit.add_projection_gradients(layer, ETA) == 0
