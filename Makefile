@@ -40,7 +40,7 @@ test-sanitized: $(READY)  ## the tests of the engine, built with sanitizers
 	  tests/test_engine.py tests/test_levels.py tests/test_native.py tests/test_passed_rows.py tests/test_threads.py \
 	  tests/test_winograd.py
 
-mutants: $(READY)  ## how many of some three hundred bugs made by hand the tests see
+mutants: $(READY)  ## how many of some six hundred bugs made by hand the tests see
 	$(BIN)/python -m tools.mutants --jobs 2
 
 lint: $(READY)  ## ruff, mypy and clang-format
