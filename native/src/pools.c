@@ -74,7 +74,8 @@ static size_t length_of(Span span) { return (size_t)((span.end - span.first + sp
 
 /* Whether it pays to go by axes; what is looked at is counted by channel, for the largest row of windows. */
 static bool pays_by_axes(const PoolStep *it, const Value *in) {
-    const int32_t whole = it->adapts ? (in->height - 1) / it->sizes[0] + 2 : it->window.kernel[0]; /* no window has more */
+    const int32_t whole =
+        it->adapts ? (in->height - 1) / it->sizes[0] + 2 : it->window.kernel[0]; /* no window has more */
     size_t rows = 0, columns = 0;
     for (int32_t place = 0; place < it->sizes[0] && rows < (size_t)whole; place++) {
         const size_t here = length_of(span_of(it, 0, place, in->height));
