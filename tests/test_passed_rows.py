@@ -145,6 +145,16 @@ def test_which_rows_are_passed():
     assert (step["name"], step["operations"]) == ("conv", ["conv2d", "max_pool2d"])  # of the first of its nodes
 
 
+@each_isa
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+def test_a_sum_is_not_passed(isa, op):
+    """A residual is added to a value that is there as a whole: the C side takes no other plan."""
+    net = conv(Chain(8, 20, 19).add("abs", "image"), 8, padding=[1, 1, 1, 1])
+    model = pool(net.add("add", inputs=["conv", "image"]), op).model()
+    assert [operations_of(step) for step in fuse(model)] == [["abs"], ["conv2d", "add"], [op]]
+    assert_close(model, batch_for(model, 2), isa)
+
+
 def test_what_is_small_stays_whole(monkeypatch):
     monkeypatch.undo()
     overlapping = pool(conv(Chain(3, 200, 200)), kernel_size=[7, 7], padding=[3, 3])
