@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,10 @@ SOURCE = Path(os.environ.get("ONEBIT_TEST_DATA", Path(__file__).parents[2] / "sh
 
 # As in an environment that is activated: what is advised begins with `onebit` (else: tests/test_advice.py).
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+# What a shell puts into the background ignores Ctrl-C, and so do its children: a test of it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, each with threads for all cores, they would be slower
     os.environ.setdefault("OMP_NUM_THREADS", "1")
